@@ -130,10 +130,12 @@ checkov: $(STAMPS)/host # static checks of Terraform files; 300 MB and its own o
 
 check: lint types layers ## all that needs no test to run
 
-lint: $(STAMPS)/install ## ruff: rules and layout
+lint: $(STAMPS)/install ## ruff: rules and layout; codespell: spelling in documents, comments and messages
 	@echo "== ruff"
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
+	@echo "== codespell"
+	@.venv/bin/codespell *.md docs spotsurfer wire agent policies providers lab terraform scripts Makefile pyproject.toml
 
 types: $(STAMPS)/install ## mypy and pyright, side by side
 	@echo "== mypy, pyright"

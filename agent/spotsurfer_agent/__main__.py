@@ -27,7 +27,7 @@ POWER_OFF = {"systemd": "systemctl poweroff", "init": "poweroff", "busybox": "po
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: what log collectors of every cloud read."""
+    """One JSON object per line, which the log collectors of every cloud can read."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as JSON."""
@@ -38,7 +38,7 @@ class JsonLines(logging.Formatter):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The program; returns its exit code: 0 the attempt is over, 3 replaced on request, 78 wrong configuration."""
+    """Run the program; returns its exit code: 0 the attempt is over, 3 replaced on request, 78 wrong configuration."""
     options = _parser().parse_args(argv)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())

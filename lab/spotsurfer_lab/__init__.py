@@ -1,1 +1,1 @@
-"""The virtual world: policies are tried on recorded and made-up markets, on a virtual clock, without a cloud."""
+"""The laboratory: plays policies on recorded and made-up markets, on a virtual clock, without a cloud."""

@@ -1,4 +1,4 @@
-"""Purchase policies against each other on one trace: every pool and window is a run."""
+"""Compares purchase policies on one trace: every pool and window is a run."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def policy_for(name: str, pool: str, settings: Mapping[str, object]) -> Purchase
 
 
 def as_list(value: object) -> list[object]:
-    """A list as it is, all else as a list of one."""
+    """A list as it is, any other value as a list of one."""
     return list(value) if isinstance(value, list) else [value]
 
 

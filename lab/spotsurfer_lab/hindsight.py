@@ -1,4 +1,4 @@
-"""The least that a job with a deadline could have cost, had its policy known the future."""
+"""The least possible cost of a job with a deadline, for a policy that knows the future."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ OPTIMUM = "optimum"
 
 
 def optimum(terms: Terms, up: Bools, chunk: int = 4) -> Floats:
-    """The least cost of each run for who knows the future: a dynamic program over (tick, what is held, time to spare).
+    """The least cost of each run with the future known: a dynamic program over (tick, machine held, spare time).
 
-    Waiting a tick uses up a tick of the time to spare, a launch the restart time, running nothing; it must last to the end.
-    Kept apart from policies: it looks ahead. `chunk` runs at once, so that they stay in the processor's cache.
+    Waiting a tick uses up a tick of the spare time, a launch the restart time, running nothing; it must last to the end.
+    Kept apart from policies, because it looks ahead. `chunk` runs at once stay in the processor's cache.
     """
     unit = _unit(terms)
     spare = math.floor((ticks_of(terms) * terms.tick_seconds - terms.work_seconds) / unit + DONE)
@@ -39,7 +39,7 @@ def _least(terms: Terms, up: Bools, spare: int, unit: float) -> Floats:
     for tick in range(ticks_of(terms)):
         off = np.minimum(cost[Buy.SPOT], cost[Buy.ON_DEMAND])
         idle = np.minimum(cost[Buy.WAIT], off)
-        ready = _later(idle, restart)  # launched from anything; staying is the better of the two where that was held
+        ready = _later(idle, restart)  # launched from any state; if it was held already, staying is better
         cost[Buy.SPOT] = np.where(up[:, tick, None], np.minimum(cost[Buy.SPOT], ready) + spot, np.inf)
         cost[Buy.ON_DEMAND] = np.minimum(cost[Buy.ON_DEMAND], ready) + on_demand
         cost[Buy.WAIT] = _later(idle, wait)
@@ -48,7 +48,7 @@ def _least(terms: Terms, up: Bools, spare: int, unit: float) -> Floats:
 
 
 def _later(values: Floats, steps: int) -> Floats:
-    """The same with so much less to spare."""
+    """The values with so much less spare time."""
     moved = np.full_like(values, np.inf)
     if steps < values.shape[-1]:
         moved[:, steps:] = values[:, : values.shape[-1] - steps]
@@ -56,6 +56,6 @@ def _later(values: Floats, steps: int) -> Floats:
 
 
 def _unit(terms: Terms) -> float:
-    """The largest step that tick, restart and work are whole multiples of, in seconds; at least one second."""
+    """The largest step in seconds that divides tick, restart and work; at least one second."""
     whole = [max(1, round(x)) for x in (terms.tick_seconds, terms.work_seconds) if x]
     return float(math.gcd(*whole, *([round(terms.restart_seconds)] if round(terms.restart_seconds) else [])))

@@ -1,4 +1,4 @@
-"""Simulates checkpoint interval policies on machines that are lost at an age, and compares them."""
+"""Simulates checkpoint interval policies on machines that are lost at recorded ages, and compares them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,16 @@ from spotsurfer_lab.hindsight import OPTIMUM
 from spotsurfer_lab.markets import read_rows
 from spotsurfer_lab.results import Comparison, Match, Outcome, Step, part, spread
 
-# Jobs on machines that are lost at an age: interval policies played on lives drawn from recorded ones.
-#
-# One fleet a seed runs jobs one after the other, each on a new machine, and knows what happened to the machines before: a
-# policy begins with nothing but its prior and learns as it goes. Each loss costs a restart and the work since the last
-# save; one with a notice long enough costs the final save instead. All policies meet the same lives. The reference knows
-# the hazard that they are drawn from.
+# ---- Simulation: one fleet for each seed runs jobs in sequence, each on a new machine.
+# A policy begins with only its prior, knows the fate of earlier machines, and learns as it goes. Each loss costs a restart and
+# the work since the last save; a loss with a long enough notice costs the final save instead. All policies meet the same
+# lives. The reference knows the hazard behind them.
 
 EDGES = tuple(h * 3600.0 for h in (0, 0.25, 0.5, 1, 2, 4, 8, 16, 22))
-CAP_SHARE, CAP_SECONDS = 0.2, 3600.0  # so many losses so close to the greatest age make a cap
+CAP_SHARE, CAP_SECONDS = 0.2, 3600.0  # this share of losses this close to the greatest age makes a cap
 REFERENCE_STEPS = 480
 LEAST_WORK = 1.0  # seconds
-FINAL_SAFETY = 1.25  # a final save that would only just fit the notice does not
+FINAL_SAFETY = 1.25  # a notice must be at least this many times as long as the final save
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,7 @@ def read_lifetimes(path: Path) -> Recorded:
 
 
 def hazard(recorded: Recorded) -> Survival:
-    """Piecewise constant: losses by time at risk. A cap where many were lost at nearly the same great age."""
+    """Piecewise constant: losses by time at risk. A cap if many losses came at nearly the same great age."""
     seconds, lost = recorded.seconds, recorded.lost
     greatest = float(np.quantile(seconds[lost], 0.995))
     at_cap = lost & (seconds > greatest - CAP_SECONDS)
@@ -75,7 +73,7 @@ def hazard(recorded: Recorded) -> Survival:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """What is played. Durations in seconds. `recall`: the share of losses that a notice comes before."""
+    """The simulated machines and jobs. Durations in seconds. `recall`: the share of losses with a notice."""
 
     truth: Survival
     job_seconds: float
@@ -88,12 +86,12 @@ class Fleet:
 
     @property
     def fits(self) -> bool:
-        """A notice leaves time for a final save, and a bit."""
+        """Whether a notice leaves time for a final save with a margin."""
         return self.notice_seconds > 0 and self.save_seconds * FINAL_SAFETY <= self.notice_seconds
 
 
 def lives(truth: Survival, seed: int) -> Iterator[tuple[float, float]]:
-    """Lives without end, and for each a number from 0 to 1 that says whether a notice comes."""
+    """Endless lives, each with a number from 0 to 1 that decides whether a notice comes."""
     rng = np.random.default_rng(seed)
     ages = np.unique(np.concatenate([np.linspace(0, 48 * 3600, 4000), np.array(truth.edges)]))
     chance = truth.chance(ages)
@@ -113,7 +111,7 @@ def lives(truth: Survival, seed: int) -> Iterator[tuple[float, float]]:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One job: time beyond its work as a share of it, saves made, losses met."""
+    """One job: its overhead as a share of its work, saves made, losses met."""
 
     overhead: float
     saves: int
@@ -174,36 +172,36 @@ def _view(fleet: Fleet, known: _Known, age: float, left: float) -> SaveView:
 
 
 class Knows:
-    """The reference: the dynamic program with the hazard, and the recall, that the lives are drawn with."""
+    """The reference: the dynamic program with the true hazard and recall."""
 
     def __init__(self, fleet: Fleet) -> None:
-        """Solved once."""
+        """Solves the program once."""
         costs = Costs(fleet.save_seconds, fleet.restart_seconds, fleet.recall if fleet.fits else 0.0)
         self._plan: SavePlan = plan(fleet.truth, costs, fleet.job_seconds, REFERENCE_STEPS)
 
     def save_after(self, view: SaveView) -> float | None:
-        """By the plan."""
+        """Seconds of work until the next save, by the plan."""
         left = view.left_seconds or 0.0
         after = self._plan.after(left, view.age_seconds)
         return None if after >= left - LEAST_WORK else after
 
     def expected_overhead(self, job_seconds: float) -> float:
-        """What it expects, as a share of the work."""
+        """The expected overhead as a share of the work."""
         return self._plan.expected_seconds(job_seconds) / job_seconds - 1
 
 
 def overheads(runs: Sequence[Run]) -> Floats:
-    """One value a job."""
+    """Overheads, one value for each job."""
     return np.array([r.overhead for r in runs])
 
 
-# Interval policies against each other on the same machines: every job is a run.
+# ---- Comparison: all policies meet the same machines, and every job is a run.
 
-WINDOW = 20  # jobs that the plot of learning takes the mean of
+WINDOW = 20  # jobs in each mean of the learning plot
 
 
 def compare(fleet: Fleet, fleets: int, names: Sequence[str], step: Step) -> Match:
-    """So many fleets, each of which learns from its own machines alone. Raises ConfigError."""
+    """Play so many fleets, each of which learns only from its own machines. Raises ConfigError."""
     reference = _play(OPTIMUM, fleet, fleets, lambda _: None)
     played: dict[str, list[Run]] = {}
     for i, name in enumerate(names):
@@ -216,7 +214,7 @@ def compare(fleet: Fleet, fleets: int, names: Sequence[str], step: Step) -> Matc
 
 
 def interval(name: str) -> Interval:
-    """The policy of this name. Raises ConfigError with the names there are."""
+    """The policy of this name. Raises ConfigError with the known names."""
     policy: Interval = made(INTERVAL, name, {})
     return policy
 
@@ -256,7 +254,7 @@ def _told(fleet: Fleet, fleets: int) -> dict[str, object]:
 
 
 def _learning(played: dict[str, list[Run]], fleet: Fleet) -> Lines:
-    """Overhead by number of the job in its fleet: what was learned shows as a slope."""
+    """Overhead by number of the job in its fleet: learning shows as a slope."""
     series = []
     for name, runs in played.items():
         by_job: Floats = overheads(runs).reshape(-1, fleet.jobs).mean(axis=0)

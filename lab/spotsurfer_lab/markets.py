@@ -1,4 +1,4 @@
-"""What back-tests play: recorded availability, prices and usage, a controller's own history, made-up markets."""
+"""Inputs of back-tests: recorded availability, prices and usage, a controller's own history, made-up markets."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from spotsurfer.core.scheduling.rightsizing import Usage
 from spotsurfer.model.errors import InputMissing
 from spotsurfer.ports.policies import Floats
 
-# Recorded markets: files of availability by tick and pool, and the windows to be played.
+# ---- Availability: files by tick and pool, and the windows to play.
 
 TRACE_MAX_BYTES = 1 << 30
-Records = dict[str, npt.NDArray[np.int8]]  # by pool, a value a tick: 1 could be had, 0 not, -1 nobody knew
+Records = dict[str, npt.NDArray[np.int8]]  # by pool, a value for each tick: 1 available, 0 not, -1 unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """`up[tick, pool]`: a spot machine could be had. Ticks follow each other without a gap; the first has number `first`."""
+    """`up[tick, pool]`: spot is available. Ticks follow each other without a gap; the first has number `first`."""
 
     pools: tuple[str, ...]
     first: int
@@ -56,7 +56,7 @@ def read_trace(path: Path) -> Trace:
 
 
 def records_of(trace: Trace) -> Records:
-    """For training."""
+    """The trace as records for training."""
     return {pool: trace.up[:, i].astype(np.int8) for i, pool in enumerate(trace.pools)}
 
 
@@ -85,7 +85,7 @@ def read_rows(path: Path) -> list[list[str]]:
         raise InputMissing(f"{path} can't be read: {why}.") from None
 
 
-# Recorded prices: files of what a spot machine cost, by tick and pool.
+# ---- Prices: files of spot prices by tick and pool.
 
 
 def read_prices(path: Path, trace: Trace) -> Floats:
@@ -115,24 +115,23 @@ def read_prices(path: Path, trace: Trace) -> Floats:
     return found
 
 
-# What a controller saw of spot markets, as records for training and as a trace for back-tests.
-#
-# A controller knows of pools where its machines run and of pools that refuse; of all others, and of all while nobody had a
-# job, nothing is known. Training passes over such stretches. A back-test needs a value there, so it is asked for one.
+# ---- Own history: a controller's observations, as records for training and as a trace for back-tests.
+# A controller knows pools that its machines use and pools that refuse. It knows nothing of all others, and of any pool while it
+# had no job. Training skips such stretches; a back-test needs a value there, so the user chooses one.
 
 DAY = 86400.0
-LEAST_KNOWN = 0.05  # share of the ticks: pools of which less is known are not played
+LEAST_KNOWN = 0.05  # share of the ticks: pools with less are left out
 Seen = npt.NDArray[np.int8]
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A back-test's market: where runs begin, and the share of its ticks in which each pool's state was known."""
+    """A back-test's market: the starts of runs, and the share of its ticks with known states of each pool."""
 
     trace: Trace
     starts: list[int]
     known: Floats
-    left_out: tuple[str, ...]  # pools of which too little is known
+    left_out: tuple[str, ...]  # pools with too little known
 
 
 def records_of_own(
@@ -170,7 +169,7 @@ def past_of(records: Records, tick_seconds: float, unknown: str = "last") -> Pas
 
 
 def _as_last(seen: Seen) -> Bools:
-    """As it was seen last; before the first look as it was seen then."""
+    """The last observed state; before the first look, the first one."""
     first = int((seen >= 0).argmax())
     last = np.maximum.accumulate(np.where(seen >= 0, np.arange(len(seen)), first))
     up: Bools = seen[last] == 1
@@ -185,17 +184,17 @@ def _refused(seen: Seen) -> Bools:
     return np.equal(seen, 1)
 
 
-# What is taken to be so where nobody knew: the two others are the bounds between which the truth lies.
+# Assumptions for unknown ticks; the truth lies between `free` and `none`.
 UNKNOWN: Mapping[str, Callable[[Seen], Bools]] = {"last": _as_last, "free": _had, "none": _refused}
 
 
-# Made-up markets of several pools, seeded: for policies that were tuned on recorded ones.
+# ---- Made-up markets of several pools, with seeds: test policies that were tuned on recorded ones.
 
 Family = Callable[[int, int, float, int], Bools]
 
 
 def memoryless(ticks: int, pools: int, tick_seconds: float, seed: int) -> Bools:
-    """Spells with ends by chance alone, each pool by itself: free for 1 to 10 h on average, empty for 0.5 to 4 h."""
+    """Spells with random ends, each pool by itself: free for 1 to 10 h on average, empty for 0.5 to 4 h."""
     rng = np.random.default_rng(seed)
     free, none = rng.uniform(1, 10, pools), rng.uniform(0.5, 4, pools)
     leave, back = (tick_seconds / 3600 / x for x in (free, none))
@@ -224,14 +223,14 @@ def daily(ticks: int, pools: int, tick_seconds: float, seed: int) -> Bools:
 FAMILIES: Mapping[str, Family] = {"memoryless": memoryless, "daily": daily}
 
 
-# Recorded usage: files of memory and cores of a run, second by second.
+# ---- Usage: files of memory and cores of a run, second by second.
 
 USAGE_COLUMNS = ("t_s", "rss_mib", "cpu_cores")
 MIB = 1 << 20
 
 
 def read_usage(path: Path) -> Usage:
-    """A CSV file, also with gzip, with columns t_s, rss_mib and cpu_cores, others are left alone. Raises InputMissing."""
+    """A CSV file, also with gzip, with columns t_s, rss_mib and cpu_cores; ignores others. Raises InputMissing."""
     rows = read_rows(path)
     header = rows[0] if rows else []
     missing = [c for c in USAGE_COLUMNS if c not in header]

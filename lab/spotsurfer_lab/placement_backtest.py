@@ -1,4 +1,4 @@
-"""Simulates placement policies on markets of several pools, bills the machines, and compares them."""
+"""Simulates placement policies on recorded markets of several pools, bills the machines, and compares them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from spotsurfer_lab.hindsight import OPTIMUM
 from spotsurfer_lab.results import HELD, Comparison, Match, Outcome, Step, need, part, spread
 from spotsurfer_lab.size_backtest import Held, Ride
 
-# One job that may move between pools at will: policies played on recorded markets.
-#
-# The rules of `sim.deadline`, and: a job's state lies in the pool where it ran last; a launch in another pool pays for
-# bringing it there. All pools are looked at in every tick; what was seen of them before is told as spells by age.
+# ---- Simulation: one job that may move freely between pools.
+# The rules are those of `core.scheduling.deadline_simulation`. In addition, the job's state lies in the pool of its last
+# machine, and a launch in another pool pays for the transfer. Every tick observes all pools; policies see earlier observations
+# as spells by age.
 
-EVIDENCE_SECONDS = 6 * 3600.0  # tallies are brought up to date so often; the present spells are always known
+EVIDENCE_SECONDS = 6 * 3600.0  # period of updates of the tallies; the present spells are always known
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Zones:
     up: Bools
     spot: Floats
     on_demand: Floats  # one value a pool
-    move_usd: float = 0.0  # for bringing the state from any pool to any other
+    move_usd: float = 0.0  # cost of moving the state between any two pools
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Journey:
-    """One run: what it cost and where it went."""
+    """One run: its cost and its path."""
 
     usd: float
     missed: bool
@@ -65,7 +65,7 @@ class Journey:
 
 
 class Watch:
-    """What was seen of all pools up to a tick: spells by age, as sums from the beginning of the trace."""
+    """Observations of all pools up to a tick: spells by age, as sums from the beginning of the trace."""
 
     def __init__(self, up: Bools, tick_seconds: float) -> None:
         ticks, pools = up.shape
@@ -81,7 +81,7 @@ class Watch:
         self._tallies = [_sums(ended & state, state, group, tick_seconds) for state in (up, ~up)]
 
     def spells(self, begin: int, end: int, pool: int) -> tuple[Lives, Lives]:
-        """Spells of being free and of not being free, as seen in these ticks. What ended, ended within them."""
+        """Free and empty spells, as observed in these ticks. Ended ones ended within them."""
         found = []
         for ended, watched in self._tallies:
             # An end shows in the tick after the last one of its spell.
@@ -117,7 +117,7 @@ class _Run:
 
 
 def travel(policy: Placement, zones: Zones, watch: Watch, terms: Terms, start: int, history: int) -> Journey:
-    """One run from tick `start` (a row) on; what was seen in the `history` ticks before is known."""
+    """One run from tick `start` (a row) on; it knows the `history` ticks before."""
     run, machines = _Run(), list[Machine]()
     known: tuple[tuple[Lives, Lives], ...] = ()
     fresh = max(int(EVIDENCE_SECONDS / terms.tick_seconds), 1)
@@ -173,7 +173,7 @@ def _view(
 
 
 def _kept(want: Placed, run: _Run, zones: Zones, terms: Terms, when: tuple[int, int]) -> Placed:
-    """What is wanted, or on-demand where the state lies, if the deadline could not be met after it."""
+    """The wanted machine, or on-demand in the state's pool if the deadline could not be met after it."""
     tick, row = when
     known = want.pool is not None and 0 <= want.pool < len(zones.pools)
     stays = want.buy is run.held and want.pool == run.at
@@ -193,7 +193,7 @@ def _kept(want: Placed, run: _Run, zones: Zones, terms: Terms, when: tuple[int, 
 
 
 def _pass(run: _Run, machines: list[Machine], want: Placed, zones: Zones, terms: Terms, when: tuple[int, int]) -> None:
-    """One tick goes by."""
+    """Advance by one tick."""
     tick, row = when
     if (want.buy, want.pool) != (run.held, run.at) and run.held is not Buy.WAIT:
         _end(run, machines, tick, reclaimed=False)
@@ -219,7 +219,7 @@ def _end(run: _Run, machines: list[Machine], tick: int, reclaimed: bool) -> None
 
 
 def best_of_all(zones: Zones, terms: Terms, start: int) -> float:
-    """The least cost for who knows the future: a dynamic program over (tick, pool, what is held, time to spare)."""
+    """The least cost with the future known: a dynamic program over (tick, pool, machine held, spare time)."""
     unit = float(np.gcd.reduce([max(1, round(x)) for x in (terms.tick_seconds, terms.work_seconds, terms.restart_seconds)]))
     ticks, hours = ticks_of(terms), terms.tick_seconds / 3600
     step, restart, work = (round(x / unit) for x in (terms.tick_seconds, terms.restart_seconds, terms.work_seconds))
@@ -237,7 +237,7 @@ def best_of_all(zones: Zones, terms: Terms, start: int) -> float:
         away = np.minimum(launch, pay).min(axis=0) + zones.move_usd
         fresh = np.minimum(np.minimum(_sooner(none, step), away), np.minimum(launch, pay))
         none, spot, on_demand = fresh, np.minimum(fresh, spot + price), np.minimum(fresh, on_demand + od_usd)
-        over = tick * step - work  # with so little spent on anything but work, all is done before this tick
+        over = tick * step - work  # if this little is spent on anything but work, the job ends before this tick
         if over >= 0:
             for part in (none, spot, on_demand):
                 part[:, : over + 1] = 0.0
@@ -245,14 +245,14 @@ def best_of_all(zones: Zones, terms: Terms, start: int) -> float:
 
 
 def _sooner(values: Floats, steps: int) -> Floats:
-    """The value after so much of the time to spare was spent."""
+    """The value after spending so much of the spare time."""
     moved = np.full_like(values, np.inf)
     if steps < values.shape[-1]:
         moved[:, : values.shape[-1] - steps] = values[:, steps:]
     return moved
 
 
-# What the ledger would bill for the machines of a virtual run: by its own rule, the same as for real ones.
+# ---- Bills: the ledger's own rule, as for real machines.
 
 AWS = BillingRule(minimum_seconds=60.0, reclaimed_first_hour_free=True)
 MICROS = 1e6
@@ -260,14 +260,14 @@ EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 def billed_usd(journey: Journey, zones: Zones, tick_seconds: float, start: int, rule: BillingRule = AWS) -> float:
-    """All machines of a run, and the moves of its state."""
+    """The cost of all machines of a run, and of its moves."""
     total = sum(_of(m, zones, tick_seconds, start, rule) for m in journey.machines)
     places = [m.pool for m in journey.machines]
     return total + zones.move_usd * sum(a != b for a, b in pairwise(places))
 
 
 def machines_usd(ride: Ride, kinds: Sequence[MachineKind], rule: BillingRule = AWS) -> float:
-    """All machines of a run whose size changed."""
+    """The cost of all machines of a run with changing sizes."""
     return sum(_machine(stay, kinds[stay.kind], rule) for stay in ride.held)
 
 
@@ -303,7 +303,7 @@ class Life:
 
 
 def _charged(life: Life, prices: Sequence[tuple[float, int]], rule: BillingRule) -> float:
-    """`prices`: from when on, in seconds, and micro-dollars an hour."""
+    """`prices`: start in seconds, and micro-dollars an hour."""
     launched, ended = EPOCH + timedelta(seconds=life.begin), EPOCH + timedelta(seconds=life.end)
     steps = [(EPOCH + timedelta(seconds=at), usd) for at, usd in prices]
     attempt = Attempt(
@@ -324,14 +324,14 @@ def _charged(life: Life, prices: Sequence[tuple[float, int]], rule: BillingRule)
     return charge(attempt, steps[1:], rule, ended, life.reclaimed).usd_micros / MICROS
 
 
-# Placement policies against each other on one market of several pools: every window is a run.
+# ---- Comparison: every window is a run.
 
-BEST_SINGLE = "best-single-zone"  # Uniform Progress in the one pool that is the cheapest of all afterwards
+BEST_SINGLE = "best-single-zone"  # Uniform Progress in the one pool that proves cheapest afterwards
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is played: windows begin at these rows; what was seen in `history` ticks before is known."""
+    """The market and windows: windows begin at these rows, and the `history` ticks before are known."""
 
     zones: Zones
     terms: Terms
@@ -358,7 +358,7 @@ def compare(setting: Setting, names: Sequence[str], step: Step) -> Match:
 
 
 def placement(name: str, settings: dict[str, object] | None = None) -> Placement:
-    """The policy of this name. Raises ConfigError with the names there are."""
+    """The policy of this name. Raises ConfigError with the known names."""
     policy: Placement = made(PLACEMENT, name, settings or {})
     return policy
 

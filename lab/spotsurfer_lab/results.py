@@ -1,4 +1,4 @@
-"""Results that all back-tests share: outcomes, figures with confidence intervals, plots, the sweep over deadline slack."""
+"""Results that all back-tests share: outcomes, figures with confidence intervals, plots, the sweep over spare time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spotsurfer.core.scheduling.deadline_simulation import ticks_of
 from spotsurfer.model.errors import UsageError
 from spotsurfer.ports.policies import Buy, Terms
 
-# What back-tests have in common: the runs of each policy, and the figures that are told about them.
+# ---- Figures
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -26,10 +26,10 @@ TAIL = 0.99
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One policy's runs, in the same order for each policy. `cost`: what is compared, one value a run.
+    """One policy's runs, in the same order for each policy. `cost`: the compared quantity, one value for each run.
 
-    `groups`: runs of one number (the same window of time in several pools) are drawn together, for they are not independent.
-    `means` and `sums`: what else is told, one value a run, as its mean or as its sum.
+    `groups`: the bootstrap draws runs of one number together (the same window in several pools): they are not independent.
+    `means` and `sums`: further quantities, one value for each run, reported as mean or sum.
     """
 
     policy: str
@@ -41,7 +41,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Policies side by side. `unit` ends the names of costs ("usd"); `reference` is the policy that gaps are measured to."""
+    """Policies side by side. `unit` ends the names of costs ("usd"); gaps are relative to the policy `reference`."""
 
     title: str
     settings: Mapping[str, object]
@@ -101,9 +101,9 @@ def _interval(drawn: Floats) -> list[float]:
     return [float(low), float(high)]
 
 
-# What contests have in common: how they tell their progress, what they hand back, and the plots that all of them have.
+# ---- Matches: progress, results, and the plots that all back-tests have.
 
-Step = Callable[[int, int], None]  # runs that are done, of how many
+Step = Callable[[int, int], None]  # runs done, total
 POINTS = 200  # of a line at most
 UNITS = {"usd": "USD"}
 HELD = {Buy.SPOT: "spot", Buy.ON_DEMAND: "on-demand"}
@@ -111,14 +111,14 @@ HELD = {Buy.SPOT: "spot", Buy.ON_DEMAND: "on-demand"}
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The figures and what can be drawn of them."""
+    """The figures and the plots."""
 
     comparison: Comparison
     plots: list[Plot]
 
 
 def need(rows: Sequence[int], ticks: int, recorded: int) -> None:
-    """Raises UsageError where no window of so many ticks lies within a record of so many."""
+    """Raises UsageError if no window of so many ticks lies within a record of `recorded` ticks."""
     if not rows:
         raise UsageError(
             f"No window of {ticks} ticks lies within the record of {recorded}: choose other windows, a longer record or a "
@@ -127,7 +127,7 @@ def need(rows: Sequence[int], ticks: int, recorded: int) -> None:
 
 
 def part(step: Step, number: int, runs: int, parts: int) -> Callable[[int], None]:
-    """How the part of this number, one of several with so many runs each, tells how many of its runs are done."""
+    """The progress callback of one of several parts with equal numbers of runs; it takes the runs done in this part."""
     return partial(_tell, step, number * runs, parts * runs)
 
 
@@ -136,7 +136,7 @@ def _tell(step: Step, before: int, total: int, done: int) -> None:
 
 
 def spread(comparison: Comparison) -> Lines:
-    """Cost of the runs, sorted: how the windows are spread."""
+    """Cost of the runs, sorted: the spread over the windows."""
     series = [Series(o.policy, _thinned(np.sort(o.cost))) for o in comparison.outcomes]
     return Lines("Runs by cost", "per cent of the runs", UNITS.get(comparison.unit, comparison.unit), series)
 
@@ -146,23 +146,23 @@ def _thinned(values: Floats) -> list[tuple[float, float]]:
     return [(100 * i / max(1, len(values) - 1), float(values[i])) for i in at]
 
 
-# How cost, and the gap to the optimum, change with the time to spare: the same back-test at shorter and longer deadlines.
+# ---- Sweep: cost, and the gap to the optimum, at shorter and longer deadlines.
 
-SHARES = (0.25, 0.5, 1.0, 1.5, 2.0)  # of the time to spare that was asked for
-WINDOWS = 20  # played at each: those of the table are many more
+SHARES = (0.25, 0.5, 1.0, 1.5, 2.0)  # of the requested spare time
+WINDOWS = 20  # played at each deadline, instead of the table's many more
 
 
 def plots(
     play: Callable[[Terms, Sequence[int]], Comparison], windows: Callable[[int], Sequence[int]], terms: Terms, step: Step
 ) -> list[Plot]:
-    """Mean cost by time to spare, and the gap where the optimum is among the policies; none where but one deadline fits.
+    """Mean cost by spare time, and the gap if the optimum is among the policies; no plots if only one deadline fits.
 
-    `windows`: rows at which a window of so many ticks begins; the same ones are played at each deadline.
+    `windows`: rows at which a window of so many ticks begins; each deadline plays the same ones.
     """
     asked = [t for t in _deadlines(terms) if windows(ticks_of(t))]
     if len(asked) < 2:
         return []
-    rows = windows(ticks_of(asked[-1]))  # what has room for the longest has room for all
+    rows = windows(ticks_of(asked[-1]))  # a window with room for the longest has room for all
     rows = rows[:: math.ceil(len(rows) / WINDOWS)]
     found = []
     for i, t in enumerate(asked):
@@ -173,7 +173,7 @@ def plots(
 
 
 def curves(found: Sequence[tuple[float, Comparison]]) -> list[Plot]:
-    """`found`: hours to spare, growing, with the comparison at each."""
+    """`found`: spare hours, increasing, with the comparison at each."""
     unit, names = found[0][1].unit, [o.policy for o in found[0][1].outcomes]
     means = [(hours, {o.policy: float(o.cost.mean()) for o in c.outcomes}) for hours, c in found]
     label = "hours to spare beyond the work"
@@ -191,7 +191,7 @@ def _series(names: Sequence[str], values: Sequence[tuple[float, dict[str, float]
 
 
 def _deadlines(terms: Terms) -> list[Terms]:
-    """Ever longer; each leaves time for a launch and a slot of time on top of the work."""
+    """Increasing deadlines; each leaves time for a launch and a slot on top of the work."""
     spare = terms.deadline_seconds - terms.work_seconds
     least = terms.restart_seconds + terms.tick_seconds
     seconds = sorted({max(share * spare, min(least, spare)) for share in SHARES})

@@ -17,10 +17,10 @@ from spotsurfer.model.errors import UsageError
 from spotsurfer.ports.policies import Came, MachineKind, Size, SizeChoice, SizeMoment, SizeTerms
 from spotsurfer_lab.results import Floats, Step
 
-# Types of machines that a back-test may choose from: those of an installed catalogue, at prices of a past date.
+# ---- Machine types: those of an installed catalogue, at prices of a past date.
 
 MICROS = 1e6
-MAX_FACTOR = 4.0  # of cores and of memory, of what was asked for
+MAX_FACTOR = 4.0  # of the requested cores and memory
 
 
 def kinds_like(catalog: str, patterns: Sequence[str], spot: bool = False) -> tuple[MachineKind, ...]:
@@ -35,7 +35,7 @@ def kinds_like(catalog: str, patterns: Sequence[str], spot: bool = False) -> tup
 def allowed(
     kinds: Sequence[MachineKind], request: str, cpu_factor: float, memory_factor: float
 ) -> tuple[tuple[MachineKind, ...], int]:
-    """Types not larger than so many times the one asked for, and that one's index. Raises UsageError where it is not there."""
+    """Types at most so many times larger than the requested one, and its index. Raises UsageError if that one is missing."""
     asked = next((k for k in kinds if k.name == request), None)
     if asked is None:
         raise UsageError(f"--request {request} is not among the types of --types: add it there.")
@@ -50,10 +50,9 @@ def _kind(given: Any, spot: bool) -> MachineKind:
     return MachineKind(given.name, given.name.partition(".")[0], given.cpus, given.memory_bytes, micros / MICROS)
 
 
-# A run on machines of changing size: what it costs under a policy, on the best fixed type, and at best with hindsight.
-#
-# A move takes its time on both machines, and the job stands still. Where cores are missing, the run is stretched. At the
-# guard's level the job is frozen and moved up: a near miss. Without the guard it is killed, and goes on from its last image.
+# ---- Simulation: a run under a policy, on the best fixed type, and at best with hindsight.
+# During a move both machines cost and the job stands still. Missing cores stretch the run. At the guard's level the job is
+# frozen and moved up: a near miss. Without the guard it is killed, and continues from its last image.
 
 LOOK_SECONDS = 60.0
 HOUR = 3600.0
@@ -61,13 +60,13 @@ HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class SpotTimes:
-    """When machines of this pool can be had, by tick from the start of the run; outside of it they always can."""
+    """Availability of machines of this pool, by tick from the start of the run; always available outside of it."""
 
     tick_seconds: float
     up: npt.NDArray[np.bool_]
 
     def is_up(self, now: float) -> bool:
-        """At this second."""
+        """Whether a machine is available at this second."""
         tick = int(now / self.tick_seconds + 1e-9)
         return tick >= len(self.up) or bool(self.up[tick])
 
@@ -92,7 +91,7 @@ class Held:
 
 @dataclass(slots=True)
 class Ride:
-    """What came of one run. `held`: machines, which overlap during moves. `used`: from which second on, bytes, cores wanted."""
+    """The result of one run. `held`: machines, which overlap during moves. `used`: second, bytes, wanted cores."""
 
     usd: float = 0.0
     moves: int = 0
@@ -108,7 +107,7 @@ class Ride:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a run meets besides its own use. `spot` None = machines are never taken."""
+    """The environment of a run. `spot` None = machines are never reclaimed."""
 
     usage: Usage
     terms: SizeTerms
@@ -118,7 +117,7 @@ class World:
 
 
 def play(policy: Size, world: World) -> Ride:
-    """One run under a policy, looked at once a minute."""
+    """One run under a policy, with a look once a minute."""
     return _Player(policy, world).run()
 
 
@@ -128,7 +127,7 @@ class _Player:
         self._course: Course = begin(policy, world.terms, world.moves_per_hour)
         self._ride = Ride(alarm=self._course.alarm)
         self._now, self._since, self._piece, self._left = 0.0, 0.0, 0, float(world.usage.seconds[0])
-        self._image = (0, self._left)  # where the last image has the job
+        self._image = (0, self._left)  # the job's position in its last image
         self._came, self._held = Came.STAYED, self._course.here
         self._clear()
 
@@ -181,7 +180,7 @@ class _Player:
             self._course = moved(self._course, choice.to, self._now)
 
     def _rescue(self) -> None:
-        """Frozen at the guard's level: how much more the job will need is not known then."""
+        """Frozen at the guard's level: the further need of the job is unknown then."""
         level = self._kinds[self._course.here].usable_bytes
         self._course = replace(self._course, peak_bytes=max(self._course.peak_bytes, self._most, level))
         if self._seen > 0:
@@ -204,7 +203,7 @@ class _Player:
         self._launch(to, came, self._now)
 
     def _launch(self, to: int, came: Came, from_: float) -> None:
-        """The old machine is paid until the move is done, the new one from its begin."""
+        """The old machine costs until the move is done, the new one from its begin."""
         done = from_ + self._world.terms.move_seconds
         self._pay(done)
         self._held, self._since, self._now = to, from_, done
@@ -228,27 +227,27 @@ class _Player:
 
 
 class Stay:
-    """On the type that was asked for, from begin to end: for what reclaims do to it."""
+    """Stays on the requested type: shows the effect of reclaims."""
 
     def begin(self, terms: SizeTerms) -> tuple[None, int]:
-        """Nothing is remembered."""
+        """Begin on the requested type, without memory."""
         return None, terms.start
 
     def look(self, memory: None, moment: SizeMoment) -> tuple[None, SizeChoice]:
-        """Never anywhere else."""
+        """Stay."""
         del memory, moment
         return None, SizeChoice()
 
 
 def fixed_usd(kind: MachineKind, usage: Usage) -> float | None:
-    """On one type from begin to end; None where it does not hold the peak."""
+    """The cost on one type from begin to end; None if it does not hold the peak."""
     if usage.memory_bytes.max() > kind.usable_bytes:
         return None
     return float((kind.usd_per_hour * usage.seconds * _stretch(kind, usage)).sum()) / HOUR
 
 
 def fixed(kind: int, world: World) -> Ride | None:
-    """The run on one type; None where it does not hold the peak."""
+    """The run on one type; None if it does not hold the peak."""
     usd = fixed_usd(world.terms.kinds[kind], world.usage)
     if usd is None:
         return None
@@ -258,7 +257,7 @@ def fixed(kind: int, world: World) -> Ride | None:
 
 
 def best_fixed(world: World) -> Ride:
-    """The cheapest type in hindsight. Raises ValueError where none holds the peak."""
+    """The cheapest type in hindsight. Raises ValueError if none holds the peak."""
     rides = [r for r in (fixed(i, world) for i in range(len(world.terms.kinds))) if r is not None]
     if not rides:
         raise ValueError("nothing among the types holds the run's peak")
@@ -307,17 +306,17 @@ def _stretch(kind: MachineKind, usage: Usage) -> Floats:
     return stretched
 
 
-# Size policies against each other on one run.
+# ---- Comparison of policies on one run
 
 Settings = Mapping[str, Mapping[str, object]]
 NONE: Settings = {}
 BEST_FIXED, OPTIMUM = "best-fixed", "optimum"
-HINDSIGHT = {BEST_FIXED: best_fixed, OPTIMUM: optimum}  # they know the run beforehand
+HINDSIGHT = {BEST_FIXED: best_fixed, OPTIMUM: optimum}  # these know the run beforehand
 
 
 @dataclass(frozen=True, slots=True)
 class Rides:
-    """What came of a run, by policy; `fixed_usd`: on the best fixed type."""
+    """Results of a run by policy; `fixed_usd`: on the best fixed type."""
 
     by_policy: Mapping[str, Ride]
     fixed_usd: float
@@ -340,7 +339,7 @@ class Rides:
 
 
 def compare(world: World, names: Sequence[str], step: Step, settings: Settings = NONE) -> Rides:
-    """Raises UsageError where no type holds the run, ConfigError for policies that there are not."""
+    """The results by policy. Raises UsageError if no type holds the run, ConfigError for unknown policies."""
     _check(world)
     policies = {n: size_policy(n, settings.get(n, {})) for n in names if n not in HINDSIGHT}
     rides: dict[str, Ride] = {}
@@ -352,7 +351,7 @@ def compare(world: World, names: Sequence[str], step: Step, settings: Settings =
 
 
 def size_policy(name: str, settings: Mapping[str, object]) -> Size:
-    """The policy of this name. Raises ConfigError with the names there are."""
+    """The policy of this name. Raises ConfigError with the known names."""
     policy: Size = made(SIZE, name, settings)
     return policy
 
@@ -367,16 +366,16 @@ def _check(world: World) -> None:
         )
 
 
-# Timelines of runs on machines of changing size: what the job used, and what its machine had, by policy.
+# ---- Plots: use of the job and size of its machine over time, by policy.
 
 GIB = float(1 << 30)
 LINE_HOUR = 3600.0
-BINS = 600  # of a run that are drawn, each with the most that was used in it
+BINS = 600  # drawn points of a run, each with the maximum of its time
 Points = list[tuple[float, float]]
 
 
 def plots(rides: Mapping[str, Ride], kinds: Sequence[MachineKind]) -> list[Plot]:
-    """Two plots a policy, over hours since the run began: memory, and cores."""
+    """Two plots for each policy, over hours since the run began: memory, and cores."""
     return [plot for name, ride in rides.items() for plot in _of(name, ride, kinds)]
 
 
@@ -395,7 +394,7 @@ def _in_turn(held: Sequence[Held]) -> list[Held]:
 
 
 def most(points: Points) -> Points:
-    """At most 600 of them, over equal times, each the highest of its time."""
+    """At most 600 points over equal times, each the maximum of its time."""
     if len(points) <= BINS:
         return points
     first, width = points[0][0], (points[-1][0] - points[0][0]) / BINS or 1.0

@@ -1,1 +1,1 @@
-"""Policies: one pure file each, found by entry point."""
+"""Policies: pure functions and classes, found by entry point."""

@@ -1,4 +1,9 @@
-"""Purchase and placement baselines that better policies are measured by."""
+"""Purchase and placement baselines, against which better policies are measured.
+
+Each purchase baseline is a rule for many runs at once (numpy arrays, one value for each run); a single job is an array of one.
+Rules and names are those of Wu et al., "Can't Be Late", NSDI 2024. The caller keeps the deadlines
+(`core.scheduling.deadline`).
+"""
 
 from __future__ import annotations
 
@@ -21,10 +26,7 @@ from spotsurfer.ports.policies import (
     parameters,
 )
 
-# Purchase policies that keep no memory: the baselines that every better one is measured by.
-#
-# Each is a rule for many runs at once (numpy arrays, one value a run); a single job is many of one. Rules and names are those
-# of Wu et al., "Can't Be Late", NSDI 2024; that deadlines are kept is the caller's business (`core.deadline`).
+# ---- Purchase: policies without memory.
 
 Rule = Callable[[PurchaseMoment, Terms], Modes]
 SLICES = 8
@@ -35,7 +37,7 @@ class Ruled:
     """A policy that is one rule of the present moment."""
 
     def __init__(self, rule: Rule, why: str, keeps_deadlines: bool = True) -> None:
-        """`keeps_deadlines` False: it is told how it does without the guard, as its origin has none."""
+        """`keeps_deadlines` False: simulations play it without the deadline's guard, because the original has none."""
         self._rule, self._why, self.keeps_deadlines = rule, why, keeps_deadlines
 
     def choose(self, view: View) -> Choice:
@@ -49,7 +51,7 @@ class Ruled:
 
 
 def moment_of(view: View) -> PurchaseMoment:
-    """One job as many of one."""
+    """One job as an array of one."""
     last = view.spot_seen[-1] if view.spot_seen else None
     return PurchaseMoment(
         view.elapsed_seconds,
@@ -61,14 +63,14 @@ def moment_of(view: View) -> PurchaseMoment:
 
 
 def greedy(moment: PurchaseMoment, terms: Terms) -> Modes:
-    """Spot whenever it is there, else wait; on-demand is not left again once the time is up."""
+    """Spot if available, else wait; on-demand, once the time is up, stays to the end."""
     left, work = terms.deadline_seconds - moment.elapsed_seconds, terms.work_seconds - moment.done_seconds
     last_call = (moment.held == ON_DEMAND) & (left <= work + 2 * terms.restart_seconds)
     return np.where(last_call, ON_DEMAND, np.where(moment.spot_seen != 0, SPOT, WAIT))
 
 
 def uniform_progress(moment: PurchaseMoment, terms: Terms) -> Modes:
-    """Spot when there is some; without, on-demand when behind an even pace, which is left only when ahead of it."""
+    """Spot if available; else on-demand if behind an even pace, until ahead of it."""
     pace = terms.work_seconds / terms.deadline_seconds
     up, t = moment.spot_seen != 0, moment.elapsed_seconds
     ahead = moment.done_seconds > (t + 2 * terms.restart_seconds) * pace
@@ -78,7 +80,7 @@ def uniform_progress(moment: PurchaseMoment, terms: Terms) -> Modes:
 
 
 def sliced(slices: int) -> Rule:
-    """Greedy with a quota and a safety net in each slice of the time; what was done beyond a quota counts for the next."""
+    """Greedy with a quota and a safety net in each slice of the time; work beyond a quota counts for the next one."""
 
     def rule(moment: PurchaseMoment, terms: Terms) -> Modes:
         length = terms.deadline_seconds / slices
@@ -96,7 +98,7 @@ def sliced(slices: int) -> Rule:
 
 
 def spot_only(moment: PurchaseMoment, terms: Terms) -> Modes:
-    """SkyPilot's managed jobs by default: recover on spot, try again until there is some; deadlines are unknown to it."""
+    """SkyPilot's managed jobs by default: recover on spot, retry until spot is available; ignores deadlines."""
     del terms
     return np.where(moment.spot_seen != 0, SPOT, WAIT)
 
@@ -143,22 +145,21 @@ def _plain(settings: Mapping[str, object], name: str, rule: Rule, why: str) -> R
     return Ruled(rule, why)
 
 
-# Placement baselines: buy by a purchase rule of old, go to a pool by a simple choice, and stay until it is lost.
-#
-# Uniform Progress decides between spot, on-demand and waiting, as if the pools were one that is free when any of them is.
+# ---- Placement: buys by a purchase rule, picks a pool by a simple choice, and stays until the machine is lost.
+# Uniform Progress decides between spot, on-demand and waiting as if all pools were one, which is free if any of them is.
 
 Pick = Callable[[PlaceView], int | None]
 
 
 class Follower:
-    """A purchase rule and a choice among the pools that are free."""
+    """A purchase rule and a choice among the free pools."""
 
     def __init__(self, rule: Rule, pick: Pick, why: str) -> None:
         """`pick`: index of a pool that is free, or None."""
         self._rule, self._pick, self._why = rule, pick, why
 
     def place(self, view: PlaceView) -> Placed:
-        """What to hold until the next decision, and where."""
+        """The machine to hold until the next decision, and its pool."""
         pool = view.at if view.held is Buy.SPOT else self._pick(view)
         buy = self._buy(view, pool is not None)
         return Placed(buy, pool if buy is Buy.SPOT else (pool if view.at is None else view.at), self._why)
@@ -189,7 +190,7 @@ def cheapest_free(view: PlaceView) -> int | None:
 
 
 def most_often_free(view: PlaceView) -> int | None:
-    """The free pool that was free for the largest share of the time seen; of equal ones the cheapest."""
+    """The free pool with the largest share of free time so far; among equal ones the cheapest."""
     free = [i for i, p in enumerate(view.pools) if p.free]
     return max(free, key=lambda i: (_share(view.pools[i]), -view.pools[i].spot_usd_per_hour), default=None)
 

@@ -19,7 +19,7 @@ from spotsurfer.core.checkpoints.hazard import (
 )
 from spotsurfer.ports.policies import Parameter, SaveView, parameters
 
-# Intervals that do not change with age: as asked, never, and by the formulas of Young (1974) and Daly (2006).
+# ---- Constant intervals: as asked, never, and by the formulas of Young (1974) and Daly (2006).
 
 MINUTES = 10.0
 
@@ -38,7 +38,7 @@ class Regular:
 
 
 def mean_life(view: SaveView) -> float:
-    """Seconds between losses: those seen, and one of the advisor's."""
+    """Seconds between losses: the observed ones, and one of the advisor's."""
     share = BAND_SHARE[min(max(UNKNOWN_BAND if view.band is None else view.band, 0), 4)]
     before = MACHINE_SECONDS / -math.log1p(-share)
     return (sum(view.lives.watched) + before) / (view.lives.losses + 1)
@@ -50,7 +50,7 @@ def young(view: SaveView) -> float:
 
 
 def daly(view: SaveView) -> float:
-    """Daly's higher order estimate; M itself where a save costs more than twice that."""
+    """Daly's higher order estimate; M itself if a save costs more than twice that."""
     c, m = view.save_seconds, mean_life(view)
     if c >= 2 * m:
         return m
@@ -92,24 +92,22 @@ def _plain(settings: Mapping[str, object], name: str, rule: Callable[[SaveView],
     return Regular(rule)
 
 
-# `surf`: save when it pays, by the hazard of the machine's age, the cost of a save and of a restart, and notices.
-#
-# The dynamic program of `core.saves` is solved with the hazard as it is known now. A loss with a notice that leaves time
-# for a final save costs no work, so the more of them there were, the fewer saves are made. With a constant hazard and a
-# long job this is Young's and Daly's interval; with one that falls with age, young machines are saved often and old ones
-# seldom.
+# ---- `surf`: saves when it pays, by the hazard of the machine's age, the costs of a save and of a restart, and notices.
+# It solves the dynamic program of `core.checkpoints.hazard` with the hazard as known now. A loss whose notice leaves time for a
+# final save costs no work; so the more such losses, the fewer saves. With a constant hazard and a long job this is Young's and
+# Daly's interval; with a hazard that falls with age, young machines save often and old ones seldom.
 
 RECALL_PRIOR = (9.0, 1.0)  # as if nine notices had come in time and one not
-FINAL_SAFETY = 1.25  # a final save may take so much longer than forecast
+FINAL_SAFETY = 1.25  # a final save may take this much longer than forecast
 RATE_STEP, COST_STEP = 0.25, 0.1  # plans are shared by views that differ by less (of logarithms)
-HORIZON_SECONDS = 24 * 3600.0  # of work, where nobody knows how much is left
-FINE = 60.0  # a plan covers at most so many of Young's intervals: beyond, the end is out of sight
-LEAST_COVER, COVERS = 600.0, 6.0  # lengths of work that plans are made for: ten minutes, an hour, six, …
+HORIZON_SECONDS = 24 * 3600.0  # of work, if nobody knows how much is left
+FINE = 60.0  # a plan covers at most this many of Young's intervals: the end is too far away to matter
+LEAST_COVER, COVERS = 600.0, 6.0  # lengths of work of plans: ten minutes, an hour, six, …
 LEAST_SECONDS = 30.0  # saves never follow each other faster
 
 
 class Surf:
-    """The plan that costs the least time in expectation."""
+    """Follows the plan with the least expected time."""
 
     def save_after(self, view: SaveView) -> float | None:
         """Seconds of work until the next live save; None = none before the job's end."""
@@ -126,7 +124,7 @@ class Surf:
 
 
 def recall(view: SaveView) -> float:
-    """The share of losses whose notice is believed to be long enough for a final save: 0, or one in twenty steps."""
+    """The believed share of losses with a notice long enough for a final save: 0, or one of twenty steps."""
     if view.final_seconds * FINAL_SAFETY > view.notice_seconds:
         return 0.0
     good, bad = RECALL_PRIOR

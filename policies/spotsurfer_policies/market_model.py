@@ -1,4 +1,9 @@
-"""Hidden Markov models of spot availability, and their training (Baum-Welch)."""
+"""Hidden Markov models of spot availability, banks of them, and their training (Baum-Welch).
+
+A model has a few hidden states (calm, flickering, empty ...). `a[j, k]` is the chance to be in k one tick after j, `b[k]` the
+chance that spot is available in k, `share[k]` the share of time in k. A bank is one large model with all states of its models,
+one model for each recorded market. Bayes' filter finds out which model fits, and that may change (`SWITCH`).
+"""
 
 from __future__ import annotations
 
@@ -13,16 +18,12 @@ import numpy.typing as npt
 
 from spotsurfer.ports.policies import Floats, Seen
 
-# Hidden Markov models of when spot can be had: one for each market that was watched, all of them together a bank.
-#
-# A model has a few hidden states (calm, flickering, empty ...). `a[j, k]` is the chance to be in k one tick after j, `b[k]` the
-# chance that spot can be had in k, `share[k]` how much of the time is spent there. A bank is one large model whose states are
-# all states of its models: which one is right is found out while looking on (Bayes' filter), and may change (`SWITCH`).
+# ---- Models, banks and the filter
 
-SWITCH = 1 / 3000  # a tick of ten minutes: the market behaves like another one from now on
+SWITCH = 1 / 3000  # a tick of ten minutes: chance that the market behaves like another one from now on
 TICK_SECONDS = 600.0  # of the models here
-# Markets that no recorded one is like, so that a strange one is met with an open mind: two-state chains by the chance to change
-# a tick, and markets without memory.
+# Made-up markets unlike any recorded one keep the belief open for strange ones: two-state chains by the chance of a change in a
+# tick, and markets without memory.
 CHANGES = (1 / 120, 1 / 30, 1 / 8, 1 / 3)
 CHANCES = (0.2, 0.4, 0.6, 0.8)
 
@@ -39,7 +40,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bank:
-    """Models side by side, as one."""
+    """Models side by side, as one model."""
 
     a: Floats
     b: Floats
@@ -47,7 +48,7 @@ class Bank:
 
 
 def bank(models: Sequence[Model], tick_seconds: float, strange: float) -> Bank:
-    """The models, and made-up ones that together weigh `strange`. Raises ValueError where there is no model at all."""
+    """The models, and made-up ones that together weigh `strange`. Raises ValueError without any model."""
     extra = strangers() if strange > 0 else []
     if not models and not extra:
         raise ValueError("a bank needs a model")
@@ -65,7 +66,7 @@ def bank(models: Sequence[Model], tick_seconds: float, strange: float) -> Bank:
 
 
 def strangers() -> list[Model]:
-    """Made-up markets: they stay as they are for a typical time, or have no memory."""
+    """Made-up markets: they keep a state for a typical time, or have no memory."""
     found = []
     for down, up in product(CHANGES, CHANGES):  # chance to go down, to come up
         a = np.array([[1 - up, up], [down, 1 - down]])
@@ -76,7 +77,7 @@ def strangers() -> list[Model]:
 
 
 def scaled(a: Floats, ticks: float) -> Floats:
-    """The same chain seen at another pace: a matrix power, made a matrix of chances again where it is none."""
+    """The same chain at another pace: a matrix power, corrected to a matrix of chances if it is none."""
     if ticks == 1.0 or len(a) == 1:
         return a
     values, vectors = np.linalg.eig(a)
@@ -87,7 +88,7 @@ def scaled(a: Floats, ticks: float) -> Floats:
 
 
 def learn(belief: Floats, model: Bank, seen: Seen, first: bool) -> Floats:
-    """The filter: (run, state) after one more look; `seen` 1, 0, or -1 = nobody looked."""
+    """The filter: (run, state) after one more look; `seen` 1, 0, or -1 = not observed."""
     ahead = belief if first else belief @ model.a
     fits = np.where(seen[:, None] == 1, model.b, np.where(seen[:, None] == 0, 1 - model.b, 1.0))
     weighed = ahead * fits
@@ -96,14 +97,14 @@ def learn(belief: Floats, model: Bank, seen: Seen, first: bool) -> Floats:
 
 
 def learn_more(belief: Floats, model: Bank, up: npt.NDArray[np.bool_]) -> Floats:
-    """The belief of those runs as it would be if spot could be had."""
+    """The belief of those runs if spot were available."""
     weighed = belief * np.where(up[:, None], model.b, 1.0)
     found: Floats = weighed / weighed.sum(axis=1, keepdims=True)
     return found
 
 
 def learn_one(ahead: Floats, model: Bank, seen: bool | None) -> Floats:
-    """As `learn`, of a single run: `ahead` is what was expected of this tick."""
+    """As `learn`, of a single run: `ahead` is the expectation for this tick."""
     if seen is None:
         return ahead
     weighed = ahead * model.b if seen else ahead * (1 - model.b)
@@ -111,14 +112,14 @@ def learn_one(ahead: Floats, model: Bank, seen: bool | None) -> Floats:
     return found
 
 
-# Banks of models that ship with the policies; README.md says where they come from and how they are made again.
+# ---- Files of banks
 
 STATES_MAX, MODELS_MAX = 16, 64
-SLACK = 1e-3  # rows of rounded numbers sum to 1 only so well
+SLACK = 1e-3  # rounded rows sum to 1 only within this error
 
 
 def decoded(text: str) -> list[Model]:
-    """The models of a bank's JSON, at the tick of the others. Raises ValueError with what is wrong."""
+    """The models of a bank's JSON, at the common tick. Raises ValueError that explains the fault."""
     try:
         doc = json.loads(text)
         tick, rows = float(doc["tick_seconds"]), doc["models"]
@@ -133,7 +134,7 @@ def decoded(text: str) -> list[Model]:
 
 
 def encoded(models: Sequence[Model], note: Mapping[str, object]) -> str:
-    """The same as JSON, one model a line; `note` says where they come from."""
+    """The same as JSON, one model on each line; `note` names their source."""
     rows = [json.dumps({"name": m.name, "a": _rounded(m.a), "b": _rounded(m.b), "share": _rounded(m.share)}) for m in models]
     head = json.dumps({**note, "tick_seconds": TICK_SECONDS})[:-1]
     return head + ', "models": [\n ' + ",\n ".join(rows) + "\n]}\n"
@@ -160,18 +161,17 @@ def _decoded_model(row: Mapping[str, Any], tick: float) -> Model:
     return Model(str(row["name"]), a, np.clip(b, 1e-4, 1 - 1e-4), share / share.sum())
 
 
-# Hidden Markov models from records of when spot could be had: Baum and Welch's algorithm, from several random beginnings.
-#
-# Pure: chance comes in as a generator of numpy. All markets and beginnings are computed side by side.
+# ---- Training: Baum and Welch's algorithm on records of availability, from several random beginnings.
+# Pure: chance comes in as a numpy generator. All markets and beginnings are computed side by side.
 
 STATES = 5
 BEGINNINGS, FIRST_ROUNDS, ROUNDS = 4, 40, 150
-# What is added to the counts of each round, so that nothing is believed to be impossible because it was not seen.
+# Added to the counts of each round, so that an unobserved change does not become impossible.
 CHANGE, STAY, SEEN, LOOKS = 0.01, 0.1, 0.05, 0.1
 LEAST_TICKS = 100
 
 Step = Callable[[int, int], None]
-Records = npt.NDArray[np.int8]  # (market, tick): 1 = could be had, 0 = not, -1 = nobody looked or past the end
+Records = npt.NDArray[np.int8]  # (market, tick): 1 = available, 0 = not, -1 = not observed, or past the end
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -194,7 +194,7 @@ def make_bank(
 def train(
     records: Mapping[str, npt.NDArray[np.int8]], states: int, rng: np.random.Generator, step: Step = lambda *_: None
 ) -> list[Model]:
-    """A model for each market of at least `LEAST_TICKS` ticks. Raises ValueError where none is long enough."""
+    """A model for each market of at least `LEAST_TICKS` ticks. Raises ValueError if none is long enough."""
     kept = {name: seen for name, seen in records.items() if (seen >= 0).sum() >= LEAST_TICKS}
     if not kept:
         raise ValueError(f"no market was looked at for {LEAST_TICKS} ticks or more")
@@ -217,13 +217,13 @@ def train(
 
 
 def _chosen(values: Floats, best: npt.NDArray[np.int64]) -> Floats:
-    """Of each market that beginning."""
+    """The values of the chosen beginning, by market."""
     found: Floats = np.take_along_axis(values, best.reshape(best.shape + (1,) * (values.ndim - 2)), 1)
     return found
 
 
 def _model(name: str, guess: _Guess, market: int) -> Model:
-    """States in the order of how often spot can be had in them."""
+    """A model with its states in the order of their spot availability."""
     order = np.argsort(guess.b[market, 0])
     a = guess.a[market, 0][np.ix_(order, order)]
     return Model(name, a, guess.b[market, 0][order], guess.share[market, 0][order])
@@ -237,7 +237,7 @@ def _random(markets: int, states: int, rng: np.random.Generator) -> _Guess:
 
 
 def _round(guess: _Guess, seen: Records, lengths: npt.NDArray[np.int64]) -> tuple[_Guess, Floats]:
-    """One step of the algorithm, and how likely (log) the records were before it, by market and beginning."""
+    """One step of the algorithm, and the log-likelihood of the records before it, by market and beginning."""
     ticks, states = seen.shape[1], guess.b.shape[-1]
     look = seen.T[:, :, None, None]
     fits = np.where(look == 1, guess.b, np.where(look == 0, 1 - guess.b, 1.0))

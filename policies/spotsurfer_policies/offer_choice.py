@@ -1,4 +1,4 @@
-"""Which offer to launch: `cheapest`, and `price-capacity`."""
+"""The choice of the offer to launch: `cheapest`, and `price-capacity`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spotsurfer.model.job import Attempt, Job
 from spotsurfer.model.market import Market, Offer
 from spotsurfer.ports.policies import Parameter, PauseSeen, parameters
 
-# Lowest price that fits; spot before on-demand; back to spot when it can be had again.
+# ---- `cheapest`: the lowest price that fits; spot before on-demand; back to spot once it is available again.
 
 STAY_SECONDS = 60.0
 PAUSE_SHARE = 0.05
@@ -18,7 +18,7 @@ MARGIN = 0.2
 
 
 class Cheapest:
-    """Rank by price. Leave an on-demand machine for a spot one that is cheaper by a margin, not before a minimum stay."""
+    """Ranks by price. Leaves an on-demand machine for spot that is cheaper by a margin, but not before a minimum stay."""
 
     def __init__(self, stay_seconds: float, margin: float, pause_share: float = PAUSE_SHARE) -> None:
         self.stay_seconds = stay_seconds
@@ -31,9 +31,9 @@ class Cheapest:
         return sorted(offers, key=lambda o: (o.market is not Market.SPOT, o.price_usd_micros_per_hour, o.pool))
 
     def worth_moving(self, job: Job, here: Attempt, there: Offer, now: datetime, pause: PauseSeen) -> str | None:
-        """Only from on-demand to spot: between spot machines a move is a fresh risk for little.
+        """Only from on-demand to spot: a move between spot machines is a new risk for little gain.
 
-        A machine is kept until leaving it stops the job for a small share of its time only.
+        Keeps a machine until the pause of leaving it is a small share of its time.
         """
         del job
         if here.market is not Market.ON_DEMAND or there.market is not Market.SPOT:
@@ -45,7 +45,7 @@ class Cheapest:
         return f"spot can be had again on {there.pool.instance_type}"
 
     def least_stay(self, stop_seconds: float) -> float:
-        """Seconds that a machine is kept for, where leaving it stops the job for so long."""
+        """Minimum seconds on a machine if leaving it pauses the job for so long."""
         return max(self.stay_seconds, stop_seconds / self.pause_share)
 
 
@@ -66,15 +66,15 @@ def make_cheapest(settings: Mapping[str, object]) -> Cheapest:
     return Cheapest(float(stay), float(margin), float(share))
 
 
-# Spot where it is cheap *and* likely to stay: price, weighed with how often a type is taken and where there is room.
+# ---- `price-capacity`: spot that is cheap *and* likely to stay, by price, interruptions, and capacity.
 #
-# The price of an hour is raised by what interruptions cost. The interruption band is the share of machines that were taken in
-# the past month, whatever their age; reckoned that a machine runs for a day (`machine_hours`), a share `b` is a rate of
-# -ln(1 - b) / machine_hours, and each time an hour (`interruption_hours`) of the machine is lost to saving, starting and doing
-# again. A zone with placement score 10 counts as it is, one with score 1 twice (`score_weight`): the score is the likelihood
-# that an order is met, and an order in vain costs time, too.
+# The price of an hour is raised by the cost of interruptions. The interruption band is the share of machines that were taken in
+# the past month, whatever their age. If a machine runs for a day (`machine_hours`), a share `b` is a rate of
+# -ln(1 - b) / machine_hours, and each interruption loses an hour (`interruption_hours`) of the machine to saving, starting and
+# repeated work. A zone with placement score 10 counts once, one with score 1 twice (`score_weight`): the score is the
+# likelihood that an order is met, and a failed order costs time, too.
 #
-# What is not known counts as bad as what is common (band 3, score 5), so that advice, where there is some, pays.
+# Unknown values count as bad as the common ones (band 3, score 5), so that available advice pays.
 
 MACHINE_HOURS = 24.0
 BAND_SHARE = (0.025, 0.075, 0.125, 0.175, 0.25)  # of machines taken in a month; the last band is open: "over 20 %"
@@ -87,7 +87,7 @@ class PriceCapacity(Cheapest):
     """Ranks by expected cost; moves as `cheapest` does: from on-demand back to spot."""
 
     def __init__(self, stay_seconds: float, margin: float, hours: tuple[float, float], score_weight: float) -> None:
-        """`hours`: a machine's life, and what an interruption costs of it."""
+        """`hours`: a machine's life, and the loss of it in an interruption."""
         super().__init__(stay_seconds, margin)
         self._machine_hours, self._interruption_hours = hours
         self._score_weight = score_weight
@@ -98,7 +98,7 @@ class PriceCapacity(Cheapest):
         return sorted(offers, key=lambda o: (o.market is not Market.SPOT, self.expected_cost(o), o.pool))
 
     def expected_cost(self, offer: Offer) -> float:
-        """Micro-dollars an hour, with what interruptions and orders in vain cost."""
+        """Micro-dollars an hour, with the cost of interruptions and failed orders."""
         if offer.market is not Market.SPOT:
             return float(offer.price_usd_micros_per_hour)
         band = UNKNOWN_BAND if offer.interruption_band is None else offer.interruption_band

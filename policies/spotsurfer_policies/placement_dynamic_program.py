@@ -1,9 +1,9 @@
-"""The dynamic program of a job with a deadline that may move between pools at will. Pure numpy.
+"""The dynamic program of a job with a deadline that may move freely between pools. Pure numpy.
 
-State: time left, work left, the pool where the job's state lies, what is held (nothing, spot, on-demand), and the phase
-of that pool: free or not, and for how long (four classes of age each, so that old spells last). Other pools count by
-how often they are free at all: when the job leaves, it goes to the best one that happens to be free. The present state
-of *all* pools counts in the first step, where the decision is made (`Table.costs`).
+State: time left, work left, the pool that holds the job's state, the machine held (none, spot, on-demand), and the phase of
+that pool: free or not, and for how long (four classes of age each, because old spells last). Other pools count by their share
+of free time: when the job leaves, it goes to the best one that happens to be free. The present state of *all* pools counts
+in the first step, which makes the decision (`placement_surf.weighed`).
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ EDGES = (0.0, 1800.0, 7200.0, 28800.0)  # of spells, seconds; the last class is 
 PHASES = len(EDGES)
 STEP = 1800.0  # seconds between two rows
 WORK_CELLS = 120
-LATE_USD, LATE_USD_PER_STEP = 5.0, 5.0  # makes rows that can't finish in time smooth; the guarantee is the caller's
+LATE_USD, LATE_USD_PER_STEP = 5.0, 5.0  # smooths rows that can't finish in time; the caller gives the guarantee
 HOUR = 3600.0
-# A launch on spot is reckoned dearer by so many restarts: the table takes pools for independent, its hazards for true, and who
-# believes that hops too often.
+# A launch on spot counts as this many additional restarts: the table assumes that pools are independent and hazards exact,
+# which would cause too many moves.
 CAUTION = 1.5
-NEWS = 0.1  # chance that the other pools' states are others after a step
-TOGETHER = 0.6  # how far pools run empty together: 0 = by chance alone, 1 = the rarer ones whenever the commoner ones do
+NEWS = 0.1  # chance that the states of the other pools change in a step
+TOGETHER = 0.6  # correlation of empty pools: 0 = chance alone, 1 = the rarer ones whenever the commoner ones are empty
 
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """One row a pool. Hazards a second by phase: of a free spell's end, of a spell's end in which nothing can be had."""
+    """One row for each pool. Hazards a second, by phase: of the end of a free spell, and of an empty spell."""
 
     spot_usd_per_hour: Floats
     on_demand_usd_per_hour: Floats
@@ -38,7 +38,7 @@ class Pools:
     end_of_none: Floats
 
     def chain(self, seconds: float) -> Floats:
-        """Chances (pool, from, to) of phases after so long: PHASES free ones, then PHASES others."""
+        """Chances (pool, from, to) of phases after `seconds`: PHASES free ones, then PHASES empty ones."""
         n = PHASES
         rates = np.zeros((len(self.move_usd), 2 * n, 2 * n))
         width = np.diff(EDGES)
@@ -68,7 +68,7 @@ class Pools:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Expected USD to go by time left (row), pool, phase and work left: nothing held, on spot, on on-demand."""
+    """Expected USD to the end by time left (row), pool, phase and work left: without a machine, on spot, on on-demand."""
 
     market: Pools
     cell_seconds: float
@@ -77,7 +77,7 @@ class Table:
     on_demand: NDArray[np.float32]
 
     def usd(self, part: NDArray[np.float32], time_seconds: float, work_seconds: Floats) -> Floats:
-        """Interpolated: (pool, phase) for one amount of work a pool."""
+        """Interpolated: (pool, phase) for one amount of work in each pool."""
         row = min(max(time_seconds, 0.0) / STEP, len(part) - 1.0)
         low = min(int(row), len(part) - 2)
         cell = np.clip(work_seconds / self.cell_seconds, 0, part.shape[-1] - 1.001)
@@ -90,7 +90,7 @@ class Table:
 
 
 def solve(market: Pools, time_seconds: float, work_seconds: float, restart_seconds: float) -> Table:
-    """The table for a job with at most so much time and work left."""
+    """The table for a job with at most this much time and work left."""
     return _Solver(market, work_seconds + restart_seconds, restart_seconds).run(max(int(np.ceil(time_seconds / STEP)), 1))
 
 
@@ -106,9 +106,7 @@ class _Solver:
         rest = market.at_rest()
         self.free = rest[:, :PHASES].sum(axis=1)
         self.fresh = rest[:, :PHASES] / np.maximum(self.free, 1e-12)[:, None]
-        self.gained = max(STEP - restart_seconds, 0.0) ** 2 / (
-            2 * STEP
-        )  # work done by a machine that is lost in its first step
+        self.gained = max(STEP - restart_seconds, 0.0) ** 2 / (2 * STEP)  # work by a machine that is lost in its first step
         self.shifts = {by: self._shift(by) for by in {STEP, STEP / 2, STEP - restart_seconds, self.gained}}
         gone = self.chain[:, :PHASES, PHASES:].sum(axis=2)[:, :, None]  # lost in mid-step: half is paid
         usd = market.spot_usd_per_hour[:, None, None] / HOUR * (1 - gone / 2)
@@ -151,11 +149,11 @@ class _Solver:
         return new_none, new_spot, new_od
 
     def _tempted(self, stays: Floats, away: Floats) -> Floats:
-        """Who can stay leaves for a better pool when one comes up: not in each step, for the others' states last, too."""
+        """A job that could stay leaves when a better pool comes up: not in each step, because the others' states last, too."""
         return np.where(away < stays, (1 - NEWS) * stays + NEWS * away, stays)
 
     def _elsewhere(self, launch: Floats) -> Floats:
-        """Going to the best pool that happens to be free: no choice is put off in the hope of a better one."""
+        """Go to the best pool that happens to be free, without waiting for a better one."""
         there = self.m.move_usd[:, None] + (launch * self.fresh[:, :, None]).sum(axis=1)
         order = np.argsort(there, axis=0)
         sorted_usd, free = np.take_along_axis(there, order, axis=0), self.free[order]
@@ -173,7 +171,7 @@ class _Solver:
         return left, np.asarray(cell - left, dtype=np.float64)
 
     def _less(self, values: Floats, seconds: float) -> Floats:
-        """The same with so much work done meanwhile (less than none: time was lost)."""
+        """The values after so much work (negative: time was lost)."""
         left, share = self.shifts[seconds]
         low: Floats = values.take(left, axis=-1)
         return low + share * (values.take(left + 1, axis=-1) - low)

@@ -1,4 +1,12 @@
-"""`surf` for placement: the expected cost of each move, cost of progress by pool, the policy."""
+"""`surf` for placement: the cheapest pool in expectation, by price, hazard by age, restart, move, and time.
+
+Among the free pools it goes to the one with the lowest expected cost of an hour of progress (`rates`), and leaves a machine
+only if another pool is cheaper with the launch and the move included. With a deadline and known work, a dynamic program over
+pools (`placement_dynamic_program`) gives the value of spare time, and weighs spot, on-demand and waiting while the job holds no
+machine, or an on-demand one. It waits beside free pools only if they are dearer than the awaited pool with the wait included.
+If a move costs more than an hour on spot, the program weighs staying and moving, too. Hazards are learned by age, for each pool
+around the mean of all pools, from a prior by the advisor's band.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +27,24 @@ from spotsurfer.ports.policies import Buy, PauseSeen, Placed, PlaceView, PoolVie
 from spotsurfer_policies.offer_choice import Cheapest, make_cheapest
 from spotsurfer_policies.placement_dynamic_program import CAUTION, EDGES, HOUR, PHASES, Floats, Pools, Table, solve
 
-# What each thing that a job could do now is expected to cost to the end: by `roaming`, with the pools as they are. Pure.
+# ---- Choices: the expected cost to the end of each possible move, by the dynamic program with the pools as they are. Pure.
 
-PRICE_STEP, TIME_STEP = 0.02, 12 * HOUR  # tables are shared by views that differ by less
-NONE_AT_REST = 1 / (6 * HOUR)  # a pool that has been empty for long comes back so often, before anything was seen
+PRICE_STEP, TIME_STEP = 0.02, 12 * HOUR  # views that differ by less share a table
+NONE_AT_REST = 1 / (6 * HOUR)  # prior rate at which a long empty pool comes back
 GROUPS = tuple(max(k for k, e in enumerate(EDGES) if e <= age) for age in AGES)
 ALL_WEIGHT, OWN_WEIGHT = 4.0, 2.0
-AHEAD = 0.1  # of the time to spare that may be spent before its turn
-LOOKS = tuple(h * HOUR for h in (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8, 12, 16))  # when a wait is thought over again
+AHEAD = 0.1  # of the spare time that may be spent early
+LOOKS = tuple(h * HOUR for h in (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8, 12, 16))  # when to reconsider a wait
 
 
 def weighed(view: PlaceView, work: float, left: float) -> list[tuple[float, int, Buy, int]]:
-    """(expected USD to the end, order among equals, what to hold, pool) of each choice."""
+    """(expected USD to the end, order among equals, machine to hold, pool) of each choice."""
     table, chances = _tabled(view, work, left)
     return list(_options(view, table, chances, work, left))
 
 
 def worth_of_an_hour(view: PlaceView, work: float, left: float) -> float:
-    """USD that an hour less to spare is expected to cost, on the best machine that can be had now, or else on any."""
+    """Expected USD for an hour less of spare time, on the best machine available now, or else on any."""
     table, chances = _tabled(view, work, left)
     can = np.array([p.free is not False for p in view.pools])
     can = can if can.any() else ~can
@@ -60,7 +68,7 @@ def _tabled(view: PlaceView, work: float, left: float) -> tuple[Table, Floats]:
 
 
 def _options(view: PlaceView, table: Table, chances: Floats, work: float, left: float) -> Sequence[tuple[float, int, Buy, int]]:
-    """Expected USD of everything that could be held now; of equal ones the present state comes first."""
+    """Expected USD of every machine that the job could hold now; among equal ones the present state comes first."""
     at = -1 if view.at is None else view.at
     running = view.held is Buy.SPOT
     found: list[tuple[float, int, Buy, int]] = []
@@ -80,14 +88,14 @@ def _options(view: PlaceView, table: Table, chances: Floats, work: float, left: 
 
 
 def _in_pace(view: PlaceView, work: float, left: float) -> bool:
-    """Time to spare is spent as work is done, and some ahead: what is waited for may not come, and pools run empty together."""
+    """Spends spare time in step with the work, and a little ahead: awaited pools may not come, and may be empty together."""
     whole_work, whole_time = view.job_seconds if view.job_seconds is not None else (work, left)
     spare, whole = left - work, whole_time - whole_work
     return spare - view.tick_seconds >= whole * (work / whole_work - AHEAD)
 
 
 def _launches(view: PlaceView, table: Table, chances: Floats, work: float, left: float, now: bool) -> Floats:
-    """Expected USD by pool of being on spot there from now on; later (`now` False) with a spell that has just begun."""
+    """Expected USD by pool of being on spot there from now on; later (`now` False) with a new spell."""
     tick, rows = view.tick_seconds, np.arange(len(view.pools))
     here = rows == (-1 if view.at is None else view.at)
     owed = np.where(here & (view.held is Buy.SPOT), view.owed_seconds, view.restart_seconds)
@@ -107,9 +115,9 @@ def _launches(view: PlaceView, table: Table, chances: Floats, work: float, left:
 def _hold(view: PlaceView, table: Table, chances: Floats, state: tuple[float, float], pool: int, buy: bool) -> float:
     """Expected USD of waiting, or of an on-demand machine, until something better comes.
 
-    What is free now is reckoned to stay so, what is not to come back with the hazard of its spell: thought over again
-    at `LOOKS`, each time between going on and the best there is then. (The table's own view of other pools knows their
-    averages alone.)
+    Pools that are free now are assumed to stay free; empty ones come back with the hazard of their spell. The choice is
+    reconsidered at `LOOKS`, each time between going on and the best pool then. (The table itself knows only averages of other
+    pools.)
     """
     work, left = state
     price = view.pools[pool].on_demand_usd_per_hour / HOUR if buy else 0.0
@@ -139,7 +147,7 @@ def _hold(view: PlaceView, table: Table, chances: Floats, state: tuple[float, fl
 
 
 def _finish(view: PlaceView, pool: int, todo: float, rest: float, held: bool) -> float:
-    """USD of doing all that is left on on-demand."""
+    """USD of finishing on on-demand."""
     need = todo + (0.0 if held else view.restart_seconds)
     return view.pools[pool].on_demand_usd_per_hour * need / HOUR if need <= rest else math.inf
 
@@ -154,7 +162,7 @@ def _returns(view: PlaceView, table: Table, looks: Sequence[float], k: int) -> F
 
 
 def _first(go: Floats, free: NDArray[np.bool_], chance: Floats, otherwise: float) -> float:
-    """The best of the pools that came back, if any is better than what there is otherwise."""
+    """The best of the pools that came back, if any is better than the alternative."""
     total, none = 0.0, 1.0
     for i in np.argsort(go):
         if go[i] >= otherwise:
@@ -171,7 +179,7 @@ def _phase(pool: PoolView) -> int:
 
 
 def _rounded(value: float) -> float:
-    """To steps of two per cent."""
+    """Rounded to steps of two per cent."""
     return 0.0 if value <= 0 else math.exp(round(math.log(value) / PRICE_STEP) * PRICE_STEP)
 
 
@@ -184,7 +192,7 @@ Evidence = tuple[tuple[Lives, Lives, int | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """What a table is made for; prices and times are rounded, so that views that differ little share one."""
+    """Input of a table; prices and times are rounded, so that similar views share one."""
 
     evidence: Evidence
     spot: tuple[float, ...]
@@ -198,7 +206,7 @@ class _Case:
 
 @lru_cache(maxsize=4)
 def _table(case: _Case) -> tuple[Table, Floats]:
-    """The table, and chances of phases a tick later."""
+    """The table, and chances of phases one tick later."""
     free, none = hazards_of(case.evidence)
     prices = (np.array(case.spot), np.array(case.on_demand), np.array(case.moves))
     market = Pools(*prices, _grouped(free), _grouped(none))
@@ -208,7 +216,7 @@ def _table(case: _Case) -> tuple[Table, Floats]:
 
 @lru_cache(maxsize=64)
 def hazards_of(evidence: Evidence) -> tuple[tuple[tuple[float, ...], ...], tuple[tuple[float, ...], ...]]:
-    """Hazards a second by class of age for each pool: of free spells, of spells in which nothing can be had."""
+    """Hazards a second by class of age for each pool: of free spells, of empty spells."""
     at_rest = tuple(NONE_AT_REST * s for s in SHAPE)
     free = _shrunk([(up, prior(band)) for up, _, band in evidence])
     none = _shrunk([(down, at_rest) for _, down, _ in evidence])
@@ -216,7 +224,7 @@ def hazards_of(evidence: Evidence) -> tuple[tuple[tuple[float, ...], ...], tuple
 
 
 def _shrunk(seen: Sequence[tuple[Lives, tuple[float, ...]]]) -> tuple[tuple[float, ...], ...]:
-    """Each pool around what all of them show together."""
+    """Each pool shrunk towards the mean of all."""
     total = Lives()
     for lives, _ in seen:
         total = total + lives
@@ -236,7 +244,7 @@ def _grouped(hazards: Sequence[Sequence[float]]) -> Floats:
 
 
 def life_of(hazards: Sequence[float], age_seconds: float, horizon_seconds: float) -> tuple[float, float]:
-    """Expected seconds that are left at this age, at most the horizon, and the chance of an end before it."""
+    """Expected remaining seconds at this age, at most the horizon, and the chance of an end before it."""
     alive, life = 1.0, 0.0
     for rate, low, high in zip(hazards, AGES, (*AGES[1:], math.inf), strict=True):
         width = max(min(high, age_seconds + horizon_seconds) - max(low, age_seconds), 0.0)
@@ -246,26 +254,26 @@ def life_of(hazards: Sequence[float], age_seconds: float, horizon_seconds: float
     return life, 1 - alive
 
 
-# What an hour of progress costs in each pool, whatever it takes to get there included. Pure.
+# ---- Rates: the cost of an hour of progress in each pool, with the cost of getting there. Pure.
 #
-# price + (launch + move + time + q * what a loss costs) / l,
+# price + (launch + move + time + q * cost of a loss) / l,
 #
-# with l the expected life (hours) of a machine from the pool's present spell on, at most what is left to do, and q the chance
-# that it is lost before. A loss costs a restart, and a move or the wait for the pool, whichever is less. Time that passes
-# without progress costs what an hour to spare is worth to the job: nothing where there is no deadline. A launch is reckoned
-# dearer than it is (`CAUTION`), for hazards are believed, not known, and who believes them hops too often.
+# with l the expected life (hours) of a machine from the pool's present spell on, at most the work left, and q the chance of a
+# loss before. A loss costs a restart, and a move or the wait for the pool, whichever is less. Time without progress costs the
+# job's value of spare time: nothing without a deadline. A launch counts more than it costs (`PROGRESS_CAUTION`), because
+# hazards are estimates, and trust in them causes too many moves.
 
-HORIZON_SECONDS = 24 * HOUR  # of work: nobody knows more of a pool's future, or how much is left
-LEAST_SECONDS, LEAST_HOURS = 600.0, 0.05  # of work that is reckoned with, of a life
+HORIZON_SECONDS = 24 * HOUR  # of work: nobody knows more of a pool's future, or of the work left
+LEAST_SECONDS, LEAST_HOURS = 600.0, 0.05  # lower bounds of work and of a life
 PROGRESS_CAUTION = 0.5  # of a restart
 WAIT_SECONDS = 12 * HOUR  # at most, for a pool to come back
-HALF_SEEN = HOUR  # a pool that nothing is known of was free for an hour and for an hour it was not
+HALF_SEEN = HOUR  # prior of an unknown pool: free for an hour and empty for an hour
 
 
 def rates(view: PlaceView, hour_usd: float = 0.0) -> list[float]:
-    """USD for an hour of progress on spot, one value a pool; of pools that are not free the wait for them counts, too.
+    """USD for an hour of progress on spot, one value for each pool; for empty pools the wait counts, too.
 
-    `hour_usd`: what an hour without progress costs, beside what is paid for a machine.
+    `hour_usd`: cost of an hour without progress, besides the price of a machine.
     """
     free, none = hazards_of(tuple((p.up, p.down, p.band) for p in view.pools))
     restart, horizon = view.restart_seconds / HOUR, _horizon(view)
@@ -284,42 +292,35 @@ def rates(view: PlaceView, hour_usd: float = 0.0) -> list[float]:
 
 
 def _begin(view: PlaceView, pool: int, here: bool) -> float:
-    """USD until the first progress there."""
+    """USD until the first progress in that pool."""
     p = view.pools[pool]
     hours = view.owed_seconds / HOUR if here else view.restart_seconds / HOUR * (1 + PROGRESS_CAUTION)
     return hours * p.spot_usd_per_hour + (0.0 if view.at in (None, pool) else p.move_usd)
 
 
 def _horizon(view: PlaceView) -> float:
-    """Seconds of work that lives are reckoned to."""
+    """Seconds of work as horizon for lives."""
     work = HORIZON_SECONDS if view.work_left_seconds is None else view.work_left_seconds
     return max(min(work, HORIZON_SECONDS), LEAST_SECONDS)
 
 
 def _mean_price(pools: Sequence[PoolView]) -> float:
-    """By how much of the time each pool was free."""
+    """The mean, weighted by each pool's share of free time."""
     share = [(sum(p.up.watched) + HALF_SEEN) / (sum(p.up.watched) + sum(p.down.watched) + 2 * HALF_SEEN) for p in pools]
     return sum(s * p.spot_usd_per_hour for s, p in zip(share, pools, strict=True)) / sum(share)
 
 
 def _scarce(pool: PoolView) -> float:
-    """An order in vain costs time: score 10 counts as it is, 1 by half as much again; 5 where nobody knows."""
+    """A failed order costs time: score 10 counts once, 1 half as much again; unknown counts as 5."""
     score = min(max(5 if pool.score is None else pool.score, 1), 10)
     return 1 + 0.5 * (10 - score) / 9 if pool.free is None else 1.0
 
 
-# `surf`: where a job should be, by what it costs to be there: price, hazard by age, restart, move, and time.
-#
-# Of the pools that are free it goes where an hour of progress is expected to cost least (`progress`), and leaves a machine only
-# for a pool where that is less with the launch and the move. With a deadline and known work, a dynamic program over pools
-# (`roaming`) says what an hour to spare is worth there, and weighs what to do while no machine is held, or an on-demand one:
-# spot, on-demand or waiting; it waits beside pools that are free only where they are dearer than the one that it waits for, the
-# wait included. Where a move is reckoned at more than an hour on spot, the program weighs staying and moving, too. Hazards are
-# learned by age, for each pool around what all pools show, from a prior by the advisor's band.
+# ---- Policy
 
-RESTART_SECONDS = 300.0  # boot, fetch, restore, where nothing was measured
-# A move of a job's state is taken to be so many times as dear as it is: lives are believed, not known, and who believes them
-# hops too often (E2 of docs/policies.md: 200 GB of state 7.9 % above the optimum with 1, 5.6 with 2, 6.3 with 3).
+RESTART_SECONDS = 300.0  # boot, fetch, restore, if nothing was measured
+# A move of a job's state counts this many times its cost: lives are estimates, and trust in them causes too many moves (E2 of
+# docs/policies.md: with 200 GB of state, 7.9 % above the optimum with 1, 5.6 with 2, 6.3 with 3).
 MOVES = 2.0
 
 
@@ -336,7 +337,7 @@ class Surf(Cheapest):
         return [*(o for _, o in sorted(zip(usd, spot, strict=True), key=lambda x: (x[0], x[1].pool))), *others]
 
     def worth_moving(self, job: Job, here: Attempt, there: Offer, now: datetime, pause: PauseSeen) -> str | None:
-        """Back to spot as `cheapest`; between spot machines where the difference in price pays before the next loss."""
+        """Back to spot as `cheapest`; between spot machines if the price difference pays before the next loss."""
         if here.market is not Market.SPOT or there.market is not Market.SPOT:
             return super().worth_moving(job, here, there, now, pause)
         stop = max(pause.expected_seconds or 0.0, 1.0)
@@ -346,14 +347,14 @@ class Surf(Cheapest):
         hazards = learned(there.lives, prior(there.interruption_band))
         life, lost = life_of(hazards, 0.0, _left(job) or HORIZON_SECONDS)
         saved = (here.price_usd_micros_per_hour - there.price_usd_micros_per_hour) * life / HOUR
-        both = here.price_usd_micros_per_hour + there.price_usd_micros_per_hour  # they run beside each other for a while
+        both = here.price_usd_micros_per_hour + there.price_usd_micros_per_hour  # both machines run for a while
         cost = (RESTART_SECONDS * (1 + lost) + stop) / HOUR * both
         if saved <= cost * (1 + self.margin):
             return None
         return f"{there.pool} saves {saved / 1e6:.2f} USD in its expected {life / HOUR:.1f} h, a move costs {cost / 1e6:.2f}"
 
     def place(self, view: PlaceView) -> Placed:
-        """What to hold until the next decision, and where."""
+        """The machine to hold until the next decision, and its pool."""
         view = replace(view, pools=tuple(replace(p, move_usd=MOVES * p.move_usd) for p in view.pools))
         if view.work_left_seconds is None or view.time_left_seconds is None:
             return self._without_deadline(view)
@@ -381,23 +382,23 @@ class Surf(Cheapest):
 
 
 def _light(view: PlaceView) -> bool:
-    """A move is reckoned at less than an hour on spot; else where the job lies matters more than who is cheap now."""
+    """Whether a move costs less than an hour on spot; else the place of the job matters more than today's prices."""
     return max(p.move_usd for p in view.pools) < min(p.spot_usd_per_hour for p in view.pools)
 
 
 def _cheapest(view: PlaceView, usd: Sequence[float]) -> Placed:
-    """Where an hour of progress costs least, of the pools that may be free; of equal ones the present one, then the first."""
+    """The lowest cost of an hour of progress among pools that may be free; of equal ones the present one, then the first."""
     best = min((i for i, p in enumerate(view.pools) if p.free is not False), key=lambda i: (usd[i], i != view.at, i))
     return Placed(Buy.SPOT, best, f"an hour of progress costs {usd[best]:.4f} USD")
 
 
 def _left(job: Job) -> float | None:
-    """Seconds of work, as its user reckons; how much of it is done, no placement is told."""
+    """Seconds of work by the user's estimate; placement does not know how much of it is done."""
     return job.spec.work_seconds
 
 
 def _seen(job: Job, offers: Sequence[Offer], restart_seconds: float) -> PlaceView:
-    """Offers as pools of which nobody knows for how long they have been free."""
+    """Offers as pools of unknown age."""
     pools = tuple(
         PoolView(
             str(o.pool),

@@ -1,4 +1,8 @@
-"""`surf` for purchase: a deadline kept at the least expected cost, by a dynamic program over market models."""
+"""`surf` for purchase: keeps a deadline at the least expected cost, with market models, a belief, and a dynamic program.
+
+Each tick, spot availability updates the belief over the models of a bank. The next machine is the one with the least expected
+cost by the table (`Outlook`), averaged over the belief. Nothing is tuned to a deadline, a price or a restart time.
+"""
 
 from __future__ import annotations
 
@@ -28,25 +32,23 @@ from spotsurfer.ports.policies import (
 )
 from spotsurfer_policies.market_model import Bank, Model, bank, decoded, learn, learn_more, learn_one
 
-# The expected cost to go of a job with a deadline, by dynamic programming over a bank of hidden Markov models.
+# ---- Table: the expected cost to the end, by dynamic programming over a bank of hidden Markov models.
 #
-# State: ticks left, what is held, time to spare (time left minus work left, the start-up that is still owed counted as work),
-# and the hidden state of the market one tick ago. A tick of running leaves the time to spare as it is, waiting uses up a tick
-# of it, a launch the restart time. The minimum is taken as if the hidden state of the past tick were known ("fast informed
-# bound");
-# what is held is then chosen by the mean over the belief. In money of one on-demand hour, so that a table serves all prices of
-# one ratio.
+# State: ticks left, machine held, spare time (time left minus work left, with the rest of a start-up counted as work), and the
+# hidden state of the market one tick ago. A tick of running leaves the spare time unchanged, waiting uses up a tick of it, a
+# launch the restart time. The minimum assumes that the hidden state of the past tick is known ("fast informed bound"); the
+# choice then takes the mean over the belief. Costs are in on-demand hours, so that one table serves all prices of one ratio.
 
 Table = npt.NDArray[np.float32]
-LATE_ONCE, LATE_TICK = 1.6, 1.6  # on-demand hours that being late costs, once and each tick; only the table's edge meets it
+LATE_ONCE, LATE_TICK = 1.6, 1.6  # on-demand hours that lateness costs, once and each tick; matters only at the table's edge
 NEVER = np.float32(1e9)
-STEPS = ((24, 0.5), (96, 1.0), (240, 2.0), (math.inf, 4.0))  # up to so many ticks to spare: the grid's step, in ticks
+STEPS = ((24, 0.5), (96, 1.0), (240, 2.0), (math.inf, 4.0))  # up to so many spare ticks: the grid's step, in ticks
 WAIT, SPOT, ON_DEMAND = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """What a table depends on besides the bank. Times in seconds; `ratio` is the price of spot over that of on-demand."""
+    """Inputs of a table besides the bank. Times in seconds; `ratio` is the price of spot over that of on-demand."""
 
     tick: float
     restart: float
@@ -55,14 +57,14 @@ class Market:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outlook:
-    """`table[ticks left, held, time to spare, hidden state]`; `grid` are the times to spare, seconds."""
+    """`table[ticks left, held, spare time, hidden state]`; `grid` holds the spare times, seconds."""
 
     market: Market
     table: Table
     grid: Floats
 
     def at(self, left: int, held: int, spare: Floats, belief: Floats) -> Floats:
-        """Expected cost to go of each run, in on-demand hours, `left` ticks before the end."""
+        """Expected cost to the end of each run, in on-demand hours, `left` ticks before the end."""
         rows = self.table[left, held]
         x = np.interp(spare, self.grid, np.arange(len(self.grid)))
         below = np.minimum(x.astype(np.int64), len(self.grid) - 2)
@@ -72,7 +74,7 @@ class Outlook:
         return found
 
     def at_one(self, left: int, held: int, spare: float, belief: Floats) -> float:
-        """The same of a single run; `belief` has one value a state."""
+        """The same for a single run; `belief` has one value for each state."""
         rows = self.table[left, held]
         below = min(max(int(self.grid.searchsorted(spare, "right")) - 1, 0), len(rows) - 2)
         low, high = self.grid[below : below + 2].tolist()
@@ -81,7 +83,7 @@ class Outlook:
 
 
 def outlook(model: Bank, market: Market, ticks: int, spare: float) -> Outlook:
-    """The table for up to so many ticks and so much time to spare (seconds)."""
+    """The table for up to this many ticks and this much spare time (seconds)."""
     grid = spares(market, spare)
     down_up = np.stack([model.a * (1 - model.b), model.a * model.b]).astype(np.float32)
     table = np.zeros((ticks + 1, 3, len(grid), len(model.b)), np.float32)
@@ -94,7 +96,7 @@ def outlook(model: Bank, market: Market, ticks: int, spare: float) -> Outlook:
 
 
 def spares(market: Market, most: float) -> Floats:
-    """Times to spare of the table: half a tick apart while they are short, coarser where a tick more or less matters little."""
+    """Spare times of the table: half a tick apart if short, coarser for long ones, because a tick matters less there."""
     tick = market.tick
     low = -tick / 2 * np.ceil(2 * (market.restart + tick) / tick)
     bounds = [low, *(min(b * tick, most) for b, _ in STEPS)]
@@ -112,13 +114,13 @@ class _Steps:
         self._waited, self._launched = self._places(market.tick), self._places(market.restart)
 
     def _places(self, by: float) -> tuple[npt.NDArray[np.int64], Table]:
-        """Where in the grid each time to spare is when so much of it is gone: the place above, and the share of that below."""
+        """The grid position of each spare time after `by` is gone: the place above, and the share of the one below."""
         x = np.interp(self._grid - by, self._grid, np.arange(len(self._grid)))
         above = np.ceil(x - 1e-9).astype(np.int64)
         return above, (above - x).clip(0.0).astype(np.float32)[:, None]
 
     def late(self, left: int) -> Table:
-        """(held, spare): all that is left on-demand, and the price of being late."""
+        """(held, spare): finish on on-demand, plus the price of lateness."""
         start = np.array([self._m.restart, self._m.restart, 0.0])[:, None]
         work = left * self._m.tick - self._grid
         late = np.maximum(start - self._grid, 0.0) / self._m.tick
@@ -155,7 +157,7 @@ class _Steps:
 
 
 def _moved(rows: Table, places: tuple[npt.NDArray[np.int64], Table]) -> Table:
-    """Rows at other times to spare."""
+    """Rows at other spare times."""
     above, share = places
     if not share.any():
         return rows[above]
@@ -164,7 +166,7 @@ def _moved(rows: Table, places: tuple[npt.NDArray[np.int64], Table]) -> Table:
 
 
 def weigh_one(view: Outlook, left: int, after: tuple[float, float, float], may: bool, belief: Floats) -> list[float]:
-    """As `weigh`, of a single run: the expected cost of waiting, of spot, of on-demand."""
+    """As `weigh`, for a single run: the expected cost of waiting, of spot, of on-demand."""
     hours = view.market.tick / 3600
     spot = hours * view.market.ratio + view.at_one(left - 1, SPOT, after[SPOT], belief) if may else math.inf
     return [
@@ -177,7 +179,7 @@ def weigh_one(view: Outlook, left: int, after: tuple[float, float, float], may: 
 def weigh(view: Outlook, left: int, after: tuple[Floats, Floats, Floats], may: npt.NDArray[np.bool_], belief: Floats) -> Floats:
     """(buy, run): expected cost in on-demand hours of holding each during the next tick, with `left` ticks to go.
 
-    `after`: time to spare after that tick, one array a buy; `may`: spot can be had.
+    `after`: spare time after that tick, one array for each buy; `may`: spot is available.
     """
     hours = view.market.tick / 3600
     return np.stack(
@@ -189,10 +191,7 @@ def weigh(view: Outlook, left: int, after: tuple[Floats, Floats, Floats], may: n
     )
 
 
-# `surf`: a deadline kept at the least expected cost. A bank of market models, a belief over them, a dynamic program.
-#
-# Each tick the belief is brought up to date by whether spot can be had; what is held next is what costs least by the table of
-# expected costs (`outlook`), averaged over the belief. Nothing is tuned to a deadline, a price or a restart time.
+# ---- Policy
 
 SHIPPED = "aws_2022.json"
 STRANGE = 0.02
@@ -204,7 +203,7 @@ WORDS = ("waiting", "spot", "on-demand")
 
 
 class Surf:
-    """See the module. `models` are what it knows of markets; `strange` is how much it allows for others."""
+    """See the module. `models` are the known markets; `strange` is the weight of others."""
 
     def __init__(self, models: Sequence[Model], strange: float = STRANGE) -> None:
         self._models, self._strange = tuple(models), strange
@@ -213,7 +212,7 @@ class Surf:
         self._last: tuple[float, tuple[bool | None, ...], Floats] | None = None
 
     def choose(self, view: View) -> Choice:
-        """What to hold during the next tick, with the expected cost of each."""
+        """The machine for the next tick, with the expected cost of each choice."""
         costs = self.costs(view)
         buy = BUYS[costs.index(min(costs))]
         per_hour = view.terms.on_demand_usd_per_hour
@@ -221,19 +220,19 @@ class Surf:
         return Choice(buy, f"{WORDS[buy]} costs least from here on; expected USD: {told}")
 
     def costs(self, view: View) -> list[float]:
-        """Expected cost to go of waiting, spot and on-demand during the next tick, in on-demand hours."""
+        """Expected cost to the end of waiting, spot and on-demand during the next tick, in on-demand hours."""
         terms, tick, d = view.terms, view.terms.tick_seconds, view.terms.restart_seconds
         left = max(1, math.floor((terms.deadline_seconds - view.elapsed_seconds) / tick + SLIP))
         spare = left * tick - (terms.work_seconds - view.done_seconds)
         spot, on_demand = (spare - (view.owed_seconds if view.held is b else d) for b in (Buy.SPOT, Buy.ON_DEMAND))
         seen = view.spot_seen or (None,)
-        if seen[-1] is None:  # nobody knows: to try costs nothing, so what counts is what to do if there is some
+        if seen[-1] is None:  # not observed: a try is free, so decide for the case that spot is available
             seen = (*seen[:-1], True)
         belief = self.belief(tick, seen)
         return weigh_one(self._outlook(terms), left, (spare - tick, spot, on_demand), seen[-1] is True, belief)
 
     def pilot(self, terms: Terms, runs: int, past: tuple[bool | None, ...] = ()) -> Pilot:
-        """The same for many runs; the belief is carried along."""
+        """The same for many runs; carries the belief along."""
         model = self._banks(terms.tick_seconds)
         state = [np.tile(self.belief(terms.tick_seconds, past), (runs, 1))]
         begun = [bool(past)]
@@ -249,7 +248,7 @@ class Surf:
         return pilot
 
     def belief(self, tick: float, seen: tuple[bool | None, ...]) -> Floats:
-        """What is believed of the market after all that was seen, a chance each state. The past is not computed twice."""
+        """The belief about the market after all observations, a chance for each state. Does not compute the past twice."""
         model = self._banks(tick)
         belief, known = model.share, 0
         if self._last is not None and self._last[0] == tick and self._last[1] == seen[: len(self._last[1])]:
@@ -260,7 +259,7 @@ class Surf:
         return belief
 
     def imagine(self, view: View, runs: int, ticks: int, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
-        """Markets as the bank has them go on from what is believed now."""
+        """Random continuations of the market by the bank, from the present belief."""
         tick, seen = view.terms.tick_seconds, view.spot_seen
         model = self._banks(tick)
         state = _drawn(np.cumsum(self.belief(tick, seen))[None, :].repeat(runs, axis=0), rng)
@@ -299,7 +298,7 @@ class Surf:
 
 
 def _drawn(sums: Floats, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """A state each run, by running sums of chances."""
+    """A state for each run, by running sums of chances."""
     found: npt.NDArray[np.int64] = (sums < rng.random((len(sums), 1))).sum(axis=1).clip(0, sums.shape[1] - 1)
     return found
 

@@ -1,4 +1,4 @@
-"""`surf` for sizes: ski rental on a first run, charts of earlier runs afterwards."""
+"""`surf` for sizes: ski rental that learns on a step's first run, plans by earlier runs of the same named step afterwards."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ import numpy.typing as npt
 
 from spotsurfer.ports.policies import Came, Earlier, Parameter, SizeChoice, SizeMoment, SizeTerms, parameters
 
-# How `surf` sizes the first run of a step: wait with a move until not having moved has cost as much as going there and back.
-#
-# Ski rental on *regret*: for each pair of types the money lost by not being on the other since it last stopped holding the
-# job's memory or stopped being better, with memory and cores both in it. How much regret a move needs is learned for each pair
-# from whether earlier moves between them paid.
+# ---- First run: wait with a move until not having moved has cost as much as a move there and back.
+# Ski rental on *regret*: for each pair of types, the money lost by not being on the other one since it last stopped holding the
+# job's memory or stopped being better, with memory and cores both counted. Each pair learns from the success of its earlier
+# moves how much regret a move needs.
 
 Floats = npt.NDArray[np.float64]
 GIB = float(1 << 30)
-MEMORY_ROOM = 1.01  # a type fits if it holds so much more than is needed; the guard stands behind it
-SATURATED = 0.97  # of the cores: then the wish for more is hidden
-FELL_SHARE, FELL_BYTES = 1.05, 0.5 * GIB  # memory that is so far below the minute's peak has just fallen
-FIRST = 0.2  # of the regret: enough to leave the type that was asked for, for a cheaper one that holds the peak so far
-DEARER, CHEAPER = 1.5, 2.0  # a pair's threshold times or by so much, after moves that did not pay, and that did
+MEMORY_ROOM = 1.01  # a type fits if it holds this multiple of the need; the guard covers the rest
+SATURATED = 0.97  # of the cores: above, the demand for more is hidden
+FELL_SHARE, FELL_BYTES = 1.05, 0.5 * GIB  # memory this far below the minute's peak has just fallen
+FIRST = 0.2  # of the regret: enough to leave the requested type for a cheaper one that holds the peak so far
+DEARER, CHEAPER = 1.5, 2.0  # factor and divisor of a pair's threshold, after a move that did not pay, and one that did
 MOST, LEAST = 6.0, 0.4  # of a pair's threshold
 HOUR = 3600.0
 
@@ -42,7 +41,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """The stay that a planned move began: from where, to where, and what it gained so far."""
+    """The stay after a planned move: from which type, to which, and its gain so far."""
 
     source: int
     here: int
@@ -51,7 +50,7 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class Riding:
-    """What is remembered of a run."""
+    """Memory of a run."""
 
     table: Table
     regret: Floats
@@ -67,16 +66,16 @@ class Rental:
     """Ski rental with thresholds that learn."""
 
     def __init__(self, stretch: bool = False) -> None:
-        """`stretch` False: no choice of fewer cores than the job uses; True: money alone counts, and the run takes longer."""
+        """`stretch` False: never fewer cores than the job uses; True: only money counts, and the run takes longer."""
         self._stretch = stretch
 
     def begin(self, terms: SizeTerms) -> tuple[Riding, int]:
-        """On the type that was asked for."""
+        """Begin on the requested type."""
         n = len(terms.kinds)
         return Riding(table_of(terms), np.zeros((n, n)), np.ones((n, n)), terms.start), terms.start
 
     def look(self, memory: Riding, moment: SizeMoment) -> tuple[Riding, SizeChoice]:
-        """Learn from the minute, then the move with the largest margin, if one is worth it."""
+        """Learn from the minute, then make the move with the largest margin, if one is worth it."""
         riding = _arrived(memory, moment)
         table = riding.table
         cores = max(demand(table, moment, riding.most_cores), moment.hinted_cores)
@@ -105,14 +104,14 @@ def table_of(terms: SizeTerms) -> Table:
 
 
 def need_bytes(moment: SizeMoment) -> float:
-    """What a type must hold: the minute's peak, but what is used now where memory has just fallen; what the job foretold."""
+    """Memory that a type must hold: the minute's peak, or the present use if it has just fallen; and the job's forecast."""
     now, most = moment.memory_bytes, moment.memory_max_bytes
     fell = most > FELL_SHARE * now + FELL_BYTES
     return max(now if fell else most, moment.hinted_bytes)
 
 
 def demand(table: Table, moment: SizeMoment, most_cores: float) -> float:
-    """Cores that the job would use: those it used, unless it used all there are and could use more."""
+    """Cores that the job would use: the used ones, unless it used all and could use more."""
     here = float(table.cores[moment.here])
     if moment.cores <= SATURATED * here or here >= table.threads:
         return moment.cores
@@ -146,7 +145,7 @@ def _judged(riding: Riding) -> Floats:
 
 
 def _learned(riding: Riding, moment: SizeMoment, cost: Floats, holds: npt.NDArray[np.bool_]) -> Riding:
-    """A minute more of regret for each pair, and of the stay's gain."""
+    """Adds a minute of regret to each pair, and of gain to the stay."""
     regret = np.where(holds[None, :], np.maximum(0.0, riding.regret + cost[:, None] - cost[None, :]), 0.0)
     episode = riding.episode
     if episode is not None and holds[episode.source]:
@@ -155,7 +154,7 @@ def _learned(riding: Riding, moment: SizeMoment, cost: Floats, holds: npt.NDArra
 
 
 def _best(riding: Riding, moment: SizeMoment, fits: npt.NDArray[np.bool_]) -> int | None:
-    """The type whose regret is furthest above what a move needs."""
+    """The type with the most regret above the threshold for a move."""
     table, here = riding.table, moment.here
     ease = np.ones(len(table.price))
     if here == table.start:
@@ -169,27 +168,26 @@ def _best(riding: Riding, moment: SizeMoment, fits: npt.NDArray[np.bool_]) -> in
     return to if margin[to] > 0 else None
 
 
-# Where in an earlier run of the same step are we, and what does the way on cost from there?
-#
-# A filter over position in the earlier run, pace and size finds out, minute by minute, where this run is; a dynamic program
-# over the earlier run says what being on each type costs from there, moves included.
+# ---- Charts: the position in an earlier run of the same step, and the cost of the rest from there.
+# A filter over position in the earlier run, pace and size finds the position of this run, minute by minute. A dynamic program
+# over the earlier run gives the cost of each type from there, moves included.
 
 BINS = 600
-PACES = np.geomspace(0.82, 1.22, 9)  # of this run, of the earlier one's
+PACES = np.geomspace(0.82, 1.22, 9)  # of this run, relative to the earlier one
 SCALES = np.geomspace(0.86, 1.16, 25)  # of this run's memory
 PACE_SPREAD, SCALE_SPREAD = 0.1, 0.06  # of the logarithms, at first
 MEMORY_ERROR, CORE_ERROR = 0.04, 1.5  # of the logarithm; in cores
 FORGET = 0.9  # of how well the earlier run explained the minutes before
-FORCED = 1.1  # a forced move is reckoned so much dearer
-UNLIKELY = 1e-4  # of what can't be, so that a mistake can be mended
-NEAR = 4  # errors: so far off is explained
-FAINT = 1e-9  # belief that is dropped
+FORCED = 1.1  # factor on the cost of a forced move
+UNLIKELY = 1e-4  # chance of impossible observations, so that mistakes can be corrected
+NEAR = 4  # errors: an observation this close counts as explained
+FAINT = 1e-9  # smaller beliefs are dropped
 TINY = 1e-30
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """An earlier run in bins of equal length, and what each type costs from each of them on, by scale: `[scale, bin, type]`."""
+    """An earlier run in bins of equal length, and the cost of each type from each bin on, by scale: `[scale, bin, type]`."""
 
     bin_seconds: float
     memory: Floats
@@ -199,7 +197,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """`weight[pace, scale, bin]` sums to 1. `explained`: how well the last minutes were, 0 to 1."""
+    """`weight[pace, scale, bin]` sums to 1. `explained`: how well it explains the last minutes, 0 to 1."""
 
     weight: npt.NDArray[np.float32]
     explained: float = 1.0
@@ -221,14 +219,14 @@ def chart(earlier: Earlier, terms: SizeTerms, table: Table, stretch: bool = Fals
         stay = np.where(fits, stretched[i] + ahead, np.inf)
         fled = (FORCED * move + stay[:, None, :]).min(axis=2)
         stay = np.where(fits, stay, fled)
-        stay[~np.isfinite(stay)] = stretched.max() * count  # nothing holds it: all are as bad
+        stay[~np.isfinite(stay)] = stretched.max() * count  # nothing holds it: all are equally bad
         cost[:, i] = stay
         ahead = (move + stay[:, None, :]).min(axis=2)
     return Chart(seconds, memory, cores, cost)
 
 
 def believed(made: Chart) -> Belief:
-    """At the beginning of the run."""
+    """The belief at the beginning of the run."""
     weight = np.zeros((len(PACES), len(SCALES), len(made.memory)), dtype=np.float32)
     pace = np.exp(-((np.log(PACES) / PACE_SPREAD) ** 2) / 2)
     scale = np.exp(-((np.log(SCALES) / SCALE_SPREAD) ** 2) / 2)
@@ -237,7 +235,7 @@ def believed(made: Chart) -> Belief:
 
 
 def went_on(made: Chart, belief: Belief, moment: SizeMoment, table: Table) -> tuple[Belief, float]:
-    """Move on by the seconds since the last look, then weigh by what was seen; and the logarithm of how likely that was."""
+    """Advance by the seconds since the last look, then weigh by the observation; also returns its log-likelihood."""
     cores = float(table.cores[moment.here])
     by = moment.seconds * np.minimum(1.0, cores / np.maximum(made.cores, TINY)) / made.bin_seconds
     first, last = _held(belief)
@@ -257,7 +255,7 @@ def went_on(made: Chart, belief: Belief, moment: SizeMoment, table: Table) -> tu
 
 
 def _held(belief: Belief) -> tuple[int, int]:
-    """First bin that is believed in at all, and last."""
+    """First and last bin with any belief."""
     bins = np.flatnonzero(belief.weight.any(axis=(0, 1)))
     return int(bins[0]), int(bins[-1])
 
@@ -265,7 +263,7 @@ def _held(belief: Belief) -> tuple[int, int]:
 def _likely(
     made: Chart, part: slice, moment: SizeMoment, cores: float
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
-    """How likely what was seen is, by scale and bin; and where it is not far off."""
+    """Likelihood of the observation, by scale and bin; and the bins near it."""
     memory = np.log(np.maximum(made.memory[part], 1.0))[None, :] + np.log(SCALES)[:, None]
     off = np.abs(memory - np.log(max(moment.memory_bytes, 1.0)))
     core_off = np.abs(np.minimum(made.cores[part], cores) - moment.cores)
@@ -274,7 +272,7 @@ def _likely(
 
 
 def outlook(made: Chart, belief: Belief) -> Floats:
-    """Expected USD from here to the end, by type, if it is the one that the job is on now."""
+    """Expected USD from here to the end, for each type as the present one."""
     first, last = _held(belief)
     weight, cost = belief.weight[:, :, first : last + 1].sum(axis=0), made.cost[:, first : last + 1]
     found: Floats = np.einsum("sb,sbk->k", weight, cost).astype(np.float64)
@@ -297,7 +295,7 @@ def _bins(earlier: Earlier) -> tuple[float, Floats, Floats]:
 
 
 def _shift(source: npt.NDArray[np.float32], target: npt.NDArray[np.float32], by: Floats) -> None:
-    """Move mass on by so many bins, which differ from bin to bin; what passes the end stays in the last."""
+    """Move mass on by so many bins, which differ from bin to bin; mass beyond the end stays in the last bin."""
     count = source.shape[1]
     whole = np.floor(by).astype(np.int64)
     share = (by - whole).astype(np.float32)
@@ -309,21 +307,20 @@ def _shift(source: npt.NDArray[np.float32], target: npt.NDArray[np.float32], by:
             target[:, -1] += moved[:, count - past :].sum(axis=1)
 
 
-# With earlier runs of the same step: the cheapest way on, by their charts.
-#
-# Where they do not explain what is seen, the policy of a first run decides.
+# ---- Later runs: the cheapest plan by the charts of earlier runs of the same step.
+# If the charts do not explain the observations, the policy of a first run decides.
 
 FORGET_RUN = 0.98  # of the evidence for one earlier run or another
-TRUST = 0.5  # below so much explained, the first-run policy decides
-ROOM = 1.01  # a type must hold so many times what is used now
-LATEST = 3  # earlier runs that are looked at
+TRUST = 0.5  # with less explained, the first-run policy decides
+ROOM = 1.01  # a type must hold this multiple of the present use
+LATEST = 3  # number of earlier runs used
 
 
 @dataclass(frozen=True, slots=True)
 class Recalling:
-    """What is remembered of a run: a chart and a belief for each earlier run, and what the first-run policy remembers.
+    """Memory of a run: a chart and a belief for each earlier run, and the memory of the first-run policy.
 
-    `evidence`: logarithms of how well each earlier run foretold what was seen, the past forgotten slowly.
+    `evidence`: log-likelihoods of the observations under each earlier run, with the past forgotten slowly.
     """
 
     first: Riding
@@ -335,14 +332,14 @@ class Recalling:
 
     @property
     def shares(self) -> Floats:
-        """How much each earlier run is believed, together 1."""
+        """The belief in each earlier run; sums to 1."""
         likely = np.exp(self.evidence - self.evidence.max())
         found: Floats = likely / likely.sum()
         return found
 
     @property
     def explained(self) -> float:
-        """How well the last minutes were, 0 to 1."""
+        """How well the charts explain the last minutes, 0 to 1."""
         return float(self.shares @ np.array([b.explained for b in self.beliefs]))
 
     def outlook(self) -> Floats:
@@ -353,14 +350,14 @@ class Recalling:
 
 
 class Recall:
-    """Plans by earlier runs while they explain what is seen."""
+    """Plans by earlier runs as long as they explain the observations."""
 
     def __init__(self, first: Rental, stretch: bool = False) -> None:
-        """`first` decides where they don't."""
+        """`first` decides otherwise."""
         self._first, self._stretch = first, stretch
 
     def begin(self, terms: SizeTerms) -> tuple[Recalling, int]:
-        """On the type that the plan begins on."""
+        """Begin on the type that the plan begins on."""
         table = table_of(terms)
         charts = tuple(chart(e, terms, table, self._stretch) for e in terms.earlier[-LATEST:])
         beliefs = tuple(believed(c) for c in charts)
@@ -369,7 +366,7 @@ class Recall:
         return Recalling(memory, table, terms.move_seconds, charts, beliefs, np.zeros(len(charts))), start
 
     def look(self, memory: Recalling, moment: SizeMoment) -> tuple[Recalling, SizeChoice]:
-        """The plan's choice, or that of the first-run policy where earlier runs explain too little."""
+        """The plan's choice, or that of the first-run policy if earlier runs explain too little."""
         first, other = self._first.look(memory.first, moment)
         went = [went_on(c, b, moment, memory.table) for c, b in zip(memory.charts, memory.beliefs, strict=True)]
         evidence = FORGET_RUN * memory.evidence + np.array([log for _, log in went])
@@ -391,23 +388,23 @@ def _planned(memory: Recalling, moment: SizeMoment) -> SizeChoice:
     return SizeChoice(to, f"by the earlier run it saves {total[here] - total[to]:.6f} USD")
 
 
-# `surf` for sizes: plans by earlier runs of the same named step where there are any, else ski rental that learns.
+# ---- Policy
 
 
 class Surf:
-    """One of two policies, by whether the step ran before."""
+    """Selects one of the two policies by whether the step ran before."""
 
     def __init__(self, stretch: bool = False) -> None:
-        """`stretch` False: no choice of fewer cores than the job uses; True: money alone counts, and the run takes longer."""
+        """`stretch` False: never fewer cores than the job uses; True: only money counts, and the run takes longer."""
         self._rental = Rental(stretch)
         self._recall = Recall(self._rental, stretch)
 
     def begin(self, terms: SizeTerms) -> tuple[Any, int]:
-        """The type that was asked for, or what the plan begins on."""
+        """The requested type, or the type that the plan begins on."""
         return self._recall.begin(terms) if terms.earlier else self._rental.begin(terms)
 
     def look(self, memory: Any, moment: SizeMoment) -> tuple[Any, SizeChoice]:
-        """See the two."""
+        """The choice of the selected policy."""
         return self._recall.look(memory, moment) if isinstance(memory, Recalling) else self._rental.look(memory, moment)
 
 

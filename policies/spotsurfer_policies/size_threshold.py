@@ -1,7 +1,7 @@
-"""`threshold` for sizes: up when use was above a ratio for so long, down when below, one step at a time, then a pause.
+"""`threshold` for sizes: one step up after use above a ratio for some time, one step down after use below, then a pause.
 
-The conventions of tools that resize by thresholds. A step is one size up or down within the family of the type that the job
-began on. Memory is looked at by default; cores can be, but a program that computes is always at 100 % of them.
+These are the conventions of tools that resize by thresholds. A step is one size up or down within the family of the first
+type. By default only memory counts; cores can count, too, but a computing program always uses 100 % of them.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What is remembered of a run: for how long use has been above and below, and since the last move."""
+    """Memory of a run: how long use has been above and below, and the time since the last move."""
 
     kinds: tuple[MachineKind, ...]
-    ladder: tuple[int, ...]  # types that a step may lead to, by memory
+    ladder: tuple[int, ...]  # possible types of a step, by memory
     above: float = 0.0
     below: float = 0.0
     rest: float = 0.0
@@ -64,7 +64,7 @@ class Threshold:
         self._bounds = bounds
 
     def begin(self, terms: SizeTerms) -> tuple[Watch, int]:
-        """On the type that was asked for."""
+        """Begin on the requested type."""
         asked, b = terms.kinds[terms.start], self._bounds
         ceiling = min(b.ceiling_gib * GIB or float("inf"), b.max_memory_factor * asked.memory_bytes)
         ladder = [
@@ -78,7 +78,7 @@ class Threshold:
         return Watch(terms.kinds, tuple(order)), terms.start
 
     def look(self, memory: Watch, moment: SizeMoment) -> tuple[Watch, SizeChoice]:
-        """A step, where a bound was passed for long enough."""
+        """One step, if use passed a bound for long enough."""
         b, here = self._bounds, memory.kinds[moment.here]
         shares = (100 * moment.memory_max_bytes / here.memory_bytes, 100 * moment.cores / here.cores)
         bounds = ((b.mem_upper, b.mem_lower), (b.cpu_upper, b.cpu_lower))

@@ -1,1 +1,1 @@
-"""Clouds behind one port."""
+"""Clouds behind one interface."""

@@ -1,7 +1,7 @@
-"""What every provider must do, as functions that any provider's tests can run.
+"""The duties of every provider, as functions that any provider's tests can run.
 
-A test makes a `Bench` for its provider and calls each function of `CHECKS` with it. A function raises AssertionError,
-with a sentence, where the provider breaks the contract of `spotsurfer.ports.provider`.
+A test makes a `Bench` for its provider and calls each function of `CHECKS` with it. A function raises AssertionError
+with a sentence if the provider breaks the contract of `spotsurfer.ports.provider`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _POLL_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """A provider under test. `wait_seconds` is how long a change may take to show in a listing."""
+    """A provider under test. `wait_seconds`: how long a change may take to show in a listing."""
 
     provider: Provider
     user_data: str = "#!/bin/sh\nsleep 1000\n"
@@ -38,7 +38,7 @@ class Bench:
         return next((v for v in self.provider.describe().instances if v.id == instance), None)
 
     def wait(self, instance: InstanceId, good: Callable[[InstanceView], bool], what: str) -> InstanceView:
-        """The instance as soon as `good`; an AssertionError when that takes too long."""
+        """The instance as soon as `good`; an AssertionError if that takes too long."""
         until = time.monotonic() + self.wait_seconds
         while True:
             view = self.find(instance)
@@ -48,7 +48,7 @@ class Bench:
             time.sleep(_POLL_SECONDS)
 
     def wait_gone(self, instance: InstanceId) -> InstanceView:
-        """The instance when it has ended."""
+        """The instance after its end."""
         return self.wait(instance, lambda v: v.state is InstanceState.GONE, "gone")
 
 
@@ -64,7 +64,7 @@ def offers_are_sound(bench: Bench) -> None:
 
 
 def launched_is_listed(bench: Bench) -> None:
-    """What launch returns shows in a complete listing, with token, pool, market and tags, and comes up."""
+    """The result of a launch shows in a complete listing, with token, pool, market and tags, and comes up."""
     plan = bench.plan()
     view = bench.provider.launch(plan)
     try:
@@ -80,7 +80,7 @@ def launched_is_listed(bench: Bench) -> None:
 
 
 def same_token_same_instance(bench: Bench) -> None:
-    """A token asked for twice yields one instance; another token another one."""
+    """A repeated token yields the same instance; another token another one."""
     plan = bench.plan()
     first = bench.provider.launch(plan)
     try:
@@ -96,7 +96,7 @@ def same_token_same_instance(bench: Bench) -> None:
 
 
 def ended_token_yields_ended_instance(bench: Bench) -> None:
-    """A token whose instance has ended yields that one, never a second."""
+    """The token of an ended instance yields that one, never a second."""
     plan = bench.plan()
     view = bench.provider.launch(plan)
     bench.provider.terminate(view.id)
@@ -120,7 +120,7 @@ def terminate_is_harmless(bench: Bench) -> None:
 
 
 def wrong_orders_are_invalid(bench: Bench) -> None:
-    """A pool that does not exist and user-data that is too long are refused with an error of ours, and leave nothing."""
+    """A pool that does not exist and user-data that is too long are refused with one of our errors, and leave nothing."""
     plan = bench.plan()
     nowhere = replace(plan, pool=Pool(bench.provider.name, plan.pool.region, plan.pool.zone, "no.such"))
     for wrong in (nowhere, replace(plan, user_data="#!/bin/sh\n" + "#" * (16 << 10))):
@@ -136,7 +136,7 @@ def wrong_orders_are_invalid(bench: Bench) -> None:
 
 
 def store_access_is_complete(bench: Bench) -> None:
-    """An instance is told where the store is, with text only."""
+    """An instance receives the store's address, as text only."""
     access = bench.provider.store_access("some-job", 1)
     assert "://" in access.url, "the store has no URL"
     assert all(isinstance(v, str) for v in access.options.values()), "an option is not text"

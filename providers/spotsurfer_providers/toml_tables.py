@@ -1,4 +1,4 @@
-"""Tables from TOML into dataclasses: unknown keys, missing keys and wrong types are each one sentence that names the key."""
+"""Tables from TOML into dataclasses: for unknown keys, missing keys and wrong types, one sentence names the key."""
 
 from __future__ import annotations
 

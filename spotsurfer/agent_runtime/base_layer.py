@@ -1,4 +1,7 @@
-"""The part of the agent's runtime that seldom changes: packages unpacked, trimmed, with launchers, as a reproducible tar."""
+"""The base of the agent's runtime: Debian packages and wheels, unpacked, trimmed and compiled, as one reproducible archive.
+
+The base changes seldom. It is compressed once and kept, so a change of the agent does not compress everything again.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,8 @@ from spotsurfer.agent_runtime import package_fetch, recipe
 from spotsurfer.agent_runtime.recipe import Lock, Package
 from spotsurfer.model.errors import RuntimeBuildError
 
-# A tar.gz whose bytes depend on nothing but names, modes and contents.
-#
-# It is made of two gzip members, which every gzip reads as one file: the base, compressed once and kept, and the agent's
-# own part, so that a change of the agent costs a second and not a new compression of everything.
+# ---- Archive: a tar.gz whose bytes depend only on names, modes and contents.
+# It consists of two gzip members, which every gzip reads as one file: the base, and the agent's own part.
 
 _BLOCK_BYTES = 512
 _END_BYTES = 2 * _BLOCK_BYTES
@@ -61,10 +62,9 @@ def _add(tar: tarfile.TarFile, path: Path, name: str) -> None:
         tar.addfile(info)
 
 
-# How programs of the runtime are started: by their own loader, from wherever the tarball was unpacked.
-#
-# The starters need nothing but a /bin/sh: no dirname, no readlink. The variables that Python needs to find itself are
-# taken out of the environment again by `sitecustomize`, so that no job inherits them.
+# ---- Starters: programs of the runtime run under their own loader, from any folder that holds the unpacked tarball.
+# The starters need only a /bin/sh: no dirname, no readlink. `sitecustomize` removes the variables that Python needs to find
+# itself from the environment, so that no job inherits them.
 
 _HEAD = """#!/bin/sh
 case $0 in */*) here=${0%/*} ;; *) here=. ;; esac
@@ -108,7 +108,7 @@ def loader_command(prefix: Path) -> list[str]:
 
 
 def python_environment(root: Path) -> dict[str, str]:
-    """Its environment: fixed, so that compiled files are the same each time."""
+    """The fixed environment of that interpreter: compiled files come out the same each time."""
     return {
         "PYTHONHOME": str(root / "prefix/usr"),
         "PYTHONPATH": str(root / "site"),
@@ -118,18 +118,18 @@ def python_environment(root: Path) -> dict[str, str]:
     }
 
 
-# Reduces unpacked packages to what the instance uses: the tools, the interpreter, and the libraries that these really load.
+# ---- Trimming: keeps only the tools, the interpreter, and the libraries that these really load.
 
 _ELF_MAGIC = b"\x7fELF"
 _NEED_NOTHING = frozenset(Path(p).name for p in (recipe.LOADER, *recipe.STATIC_TOOLS.values()))
 
 
 def trim(prefix: Path, site: Path, owners: dict[str, str]) -> set[str]:
-    """Removes all from the prefix that is not needed by itself or by the extension modules in `site`.
+    """Removes from the prefix everything that neither it nor the extension modules in `site` need.
 
     `owners` maps a path to its package; returns the packages that stay.
 
-    Raises RuntimeBuildError where a wanted file or a library is missing: the suite has renamed something.
+    Raises RuntimeBuildError if a wanted file or a library is missing: the suite has renamed something.
     """
     kept = _wanted(prefix)
     kept |= _libraries(prefix, [*(prefix / k for k in sorted(kept)), *site.rglob("*.so*")])
@@ -171,7 +171,7 @@ def _is_dynamic(path: Path) -> bool:
 
 
 def _needed(prefix: Path, program: Path) -> list[str]:
-    """Paths in the prefix. The loader would take the host's library where ours is missing: that is an error here."""
+    """Paths in the prefix. If ours is missing, the loader would take the host's library: that is an error here."""
     libraries = f"{prefix / recipe.LIBRARIES}/"
     command = [*loader_command(prefix), "--list", str(program)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={"LC_ALL": "C"})
@@ -204,7 +204,7 @@ def _remove_all_but(prefix: Path, kept: set[str]) -> None:
             Path(at).rmdir()
 
 
-# The part of the runtime that changes seldom: Debian packages and wheels, unpacked, trimmed and compiled.
+# ---- Build: resolves, fetches and assembles the base, and caches it by its ingredients.
 
 Say = Callable[[str], None]
 
@@ -234,7 +234,7 @@ class Base:
 
 
 def builder_digest() -> str:
-    """Changes when this package's code does: then a cached base no longer counts."""
+    """Changes with the code of this package, which invalidates cached bases."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
@@ -242,13 +242,13 @@ def builder_digest() -> str:
 
 
 def cached(out: Path, ingredients: Lock) -> Base | None:
-    """The base of these ingredients where it was built before."""
+    """The base of these ingredients if it was built before."""
     base = Base(folder(out, ingredients), ingredients)
     return base if base.member.exists() else None
 
 
 def folder(out: Path, ingredients: Lock) -> Path:
-    """Where the base of these ingredients lies; another version of this package makes another one."""
+    """The folder of the base of these ingredients; another version of this package uses another one."""
     key = hashlib.sha256((ingredients.digest + builder_digest()).encode()).hexdigest()
     return out / f"base-{key[:16]}"
 
@@ -270,7 +270,7 @@ def build(out: Path, ingredients: Lock, say: Say) -> Base:
 
 
 def unpack(out: Path, ingredients: Lock, tree: Path) -> set[str]:
-    """Lays prefix/ and site/ into `tree`; returns the names of the packages that something was kept of."""
+    """Lays prefix/ and site/ into `tree`; returns the names of the packages that contributed files."""
     prefix = tree / "prefix"
     prefix.mkdir(parents=True)
     owners: dict[str, str] = {}
@@ -284,7 +284,7 @@ def unpack(out: Path, ingredients: Lock, tree: Path) -> set[str]:
 
 
 def resolve(out: Path, mirror: package_fetch.Source, say: Say) -> Lock:
-    """Today's packages and this environment's wheels; only packages that something is kept of are listed."""
+    """Today's packages and this environment's wheels; lists only packages that contribute files."""
     say(f"read the index of Debian {recipe.SUITE}")
     packages = package_fetch.closure(mirror.index(), recipe.SEEDS, recipe.NOT_FOLLOWED)
     say(f"fetch {len(packages)} packages")
@@ -301,14 +301,14 @@ def resolve(out: Path, mirror: package_fetch.Source, say: Say) -> Lock:
 
 
 def fetch(out: Path, packages: list[Package], mirror: package_fetch.Source) -> list[Package]:
-    """Fills the cache; returns those that could not be had."""
+    """Fills the cache; returns the packages that could not be downloaded."""
     folder = out / "debs"
     mirror.fetch(package_fetch.absent(packages, folder), folder)
     return package_fetch.absent(packages, folder)
 
 
 def compile_python(root: Path, tree: Path) -> None:
-    """Compiles below `tree` with the interpreter of `root`. Unchecked: the starter never looks whether a source is newer."""
+    """Compiles below `tree` with the interpreter of `root`. Unchecked: the starter never compares dates of sources."""
     options = ["-q", "-f", "-j1", "--invalidation-mode", "unchecked-hash", "-s", str(tree), "-p", "/spotsurfer"]
     command = [*python_command(root), "-m", "compileall", *options, str(tree)]
     environment = python_environment(root)
@@ -352,7 +352,7 @@ def prepare(out: Path) -> None:
 
 
 def ingredients_here(out: Path, wanted: Lock, mirror: package_fetch.Source, say: Say) -> bool:
-    """Fetches what the lock names; False where the mirror no longer has a package of it."""
+    """Fetches what the lock names; False if the mirror no longer has one of the packages."""
     missing = package_fetch.absent(list(wanted.packages), out / "debs")
     if missing:
         say(f"fetch {len(missing)} packages")

@@ -1,4 +1,4 @@
-"""Builds the runtime: pins, base, the agent's own files, tarball."""
+"""Builds the agent's runtime: the base by its lock, the agent's own files, the tarball, and an unpacked copy."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Runtime:
 
 
 def find(out: Path) -> Runtime | None:
-    """The runtime of the agent that is installed here, where it was built and unpacked; nothing is written or fetched.
+    """The runtime of the installed agent, if it was built and unpacked; writes and fetches nothing.
 
-    None where there is none, or another version's only: what was built before an upgrade does not count.
+    None if none was built, or only one of another version: a build before an upgrade does not count.
     """
     found = _latest(out)
     if found is None or not (out / "current" / "RUNTIME.json").is_file():
@@ -48,7 +48,7 @@ def find(out: Path) -> Runtime | None:
 
 
 def _latest(out: Path) -> tuple[Runtime, str] | None:
-    """What was built last, and a digest of what it was made from."""
+    """The last build, and a digest of its inputs."""
     try:
         latest = json.loads((out / "latest.json").read_text())
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -58,9 +58,9 @@ def _latest(out: Path) -> tuple[Runtime, str] | None:
 
 
 def build(out: Path, *, pins: Pins = Pins.PREFER, mirror: str | None = None, say: Say = print) -> Runtime:
-    """Builds what is not built yet and unpacks it; a second call with nothing changed returns at once.
+    """Builds what is missing and unpacks it; a second call with nothing changed returns at once.
 
-    `mirror` is a Debian mirror's address; without one the environment and this Debian's apt are asked.
+    `mirror` is a Debian mirror's address; without it, the environment and this Debian's apt decide.
 
     Raises RuntimeBuildError: no mirror, no network, a package is gone (with Pins.REQUIRE), a part does not start.
     """
@@ -94,7 +94,7 @@ def unpack(runtime: Runtime, folder: Path) -> None:
 
 
 def _unpack_current(out: Path, runtime: Runtime) -> None:
-    """`<out>/current`: a link to the unpacked runtime, switched at once when another one is built."""
+    """`<out>/current`: a link to the unpacked runtime, switched at once to a new build."""
     folder = out / "unpacked" / runtime.sha256[:16]
     if not folder.exists():
         unpack(runtime, folder)
@@ -110,14 +110,14 @@ def _unpack_current(out: Path, runtime: Runtime) -> None:
 
 @contextmanager
 def _alone(out: Path) -> Iterator[None]:
-    """One builder at a time in a folder; the lock goes with the process."""
+    """Allows one builder at a time in a folder; the lock ends with the process."""
     with (out / ".lock").open("w") as f:
         fcntl.flock(f, fcntl.LOCK_EX)
         yield
 
 
 def agent_packages() -> list[Path]:
-    """The folders of the agent's packages as they are installed here: controller and agent can't drift apart."""
+    """The installed folders of the agent's packages: controller and agent can't drift apart."""
     found = []
     for package in AGENT_PACKAGES:
         spec = importlib.util.find_spec(package)
@@ -195,7 +195,7 @@ def _prune(out: Path, runtime: Runtime, foundation: Base) -> None:
 
 
 def _oldest(folder: Path, pattern: str, keep: Path) -> list[Path]:
-    """What may go: not among the newest few, and well older than the one that stays in any case."""
+    """Files to delete: not among the newest few, and well older than the one that stays in any case."""
     limit = keep.stat().st_mtime - KEPT_SECONDS
     found = sorted((p for p in folder.glob(pattern) if p != keep), key=lambda p: p.stat().st_mtime)
     return [p for p in found[: max(0, len(found) - (KEPT - 1))] if p.stat().st_mtime < limit]

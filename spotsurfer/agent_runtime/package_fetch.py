@@ -26,7 +26,7 @@ from spotsurfer.agent_runtime import recipe
 from spotsurfer.agent_runtime.recipe import Package, Wheel, file_sha256
 from spotsurfer.model.errors import RuntimeBuildError
 
-# Unpacks a .deb: an ar archive whose data member is a tar. Nothing is run, nothing of the system is touched.
+# ---- Unpacking: a .deb is an ar archive with a tar as data member. Runs nothing and touches nothing of the system.
 
 _MAGIC = b"!<arch>\n"
 _HEADER_BYTES = 60
@@ -63,10 +63,9 @@ def _data_member(deb: Path) -> bytes:
     raise RuntimeBuildError(f"{deb} has no data: remove it and build again")
 
 
-# Debian packages of another release, fetched without touching the system's own packages.
-#
-# On Debian apt does the work, with its own sources list and lists folder and an empty status file; elsewhere the index is
-# downloaded plainly and its signature checked by gpgv. Packages of a lock need no index: their sha256 is the proof.
+# ---- Debian: packages of another release, fetched without touching the system's own packages.
+# On Debian apt does the work, with its own sources list and lists folder and an empty status file. Elsewhere we download the
+# index plainly, and gpgv checks its signature. Packages of a lock need no index: their sha256 is the proof.
 
 MIRROR_VARIABLE = "SPOTSURFER_DEBIAN_MIRROR"
 KEYRING_VARIABLE = "SPOTSURFER_DEBIAN_KEYRING"
@@ -92,14 +91,14 @@ class Source(Protocol):
         ...
 
     def fetch(self, packages: Iterable[Package], folder: Path) -> None:
-        """Downloads into `folder` what can be had; the caller looks what is there and checks it."""
+        """Downloads what it can into `folder`; the caller looks at what arrived and checks it."""
         ...
 
 
 def source(mirror: str | None = None, keyring: Path | None = None) -> Source:
-    """The mirror to use: as given, as the environment says, or the one that this Debian's apt uses.
+    """The given mirror, else that of the environment, else the one that this Debian's apt uses.
 
-    Raises RuntimeBuildError where none is known.
+    Raises RuntimeBuildError if none is known.
     """
     mirror = mirror or os.environ.get(MIRROR_VARIABLE)
     keyring = keyring or Path(os.environ.get(KEYRING_VARIABLE) or KEYRING)
@@ -123,7 +122,7 @@ def _apt_mirror() -> str:
 
 @dataclass(frozen=True, slots=True)
 class AptSource:
-    """Through apt: its proxies, certificates and retries count."""
+    """Through apt, with its proxies, certificates and retries."""
 
     mirror: str
     keyring: Path
@@ -154,13 +153,13 @@ class AptSource:
         return [f"-o{key}={value}" for key, value in settings.items()]
 
     def fetch(self, packages: Iterable[Package], folder: Path) -> None:
-        """See Source. One call for all: apt keeps the connection open."""
+        """See Source. One call for all, because apt keeps the connection open."""
         arguments: list[str] = []
         for p in packages:
             arguments += [f"{self.mirror}/{p.path}", str(folder / p.file_name), f"SHA256:{p.sha256}"]
         if arguments:
             command = [str(APT_HELPER), "-oAPT::Sandbox::User=root", "download-file", *arguments]
-            subprocess.run(command, capture_output=True, check=False)  # what is missing afterwards is the answer
+            subprocess.run(command, capture_output=True, check=False)  # the caller looks for missing files
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +204,7 @@ class PlainSource:
 
 
 def absent(packages: Iterable[Package], folder: Path) -> list[Package]:
-    """Those that are not in the folder, or not with the right bytes: such a file is removed."""
+    """Packages without a file in the folder, or with wrong bytes: such a file is removed."""
     out = []
     for p in packages:
         path = folder / p.file_name
@@ -217,7 +216,7 @@ def absent(packages: Iterable[Package], folder: Path) -> list[Package]:
 
 
 def closure(index: dict[str, Stanza], seeds: Iterable[str], not_followed: frozenset[str]) -> list[Package]:
-    """The seeds and all that they depend on, by name. Raises RuntimeBuildError where the suite lacks something."""
+    """The seeds and everything that they depend on, by name. Raises RuntimeBuildError if the suite lacks something."""
     providers: dict[str, str] = {}
     for name in sorted(index):
         for virtual in index[name].provides:
@@ -290,7 +289,7 @@ def _run(command: list[str], trouble: str) -> str:
     return done.stdout
 
 
-# Python wheels for the runtime's interpreter, fetched by pip from the index that this host is set up for.
+# ---- Wheels: for the runtime's interpreter, fetched by pip from the index that this host uses.
 
 
 def resolve_wheels(cache: Path) -> tuple[Wheel, ...]:
@@ -307,7 +306,7 @@ def _newest(name: str, version: str, cache: Path) -> Wheel:
 
 
 def fetch_wheels(wheels: Sequence[Wheel], cache: Path) -> None:
-    """Makes sure that exactly these lie in the cache. Raises RuntimeBuildError."""
+    """Ensures that exactly these wheels lie in the cache. Raises RuntimeBuildError."""
     todo = [w for w in wheels if not _have(w, cache)]
     if not todo:
         return

@@ -1,4 +1,4 @@
-"""What happens when the mirror no longer has a package in the version that the lock names."""
+"""How to build the base if the mirror no longer has a package in the version that the lock names."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _taken_before(out: Path, wanted: Lock) -> Lock | None:
 
 
 def _record(out: Path, wanted: Lock, taken: Lock, say: Say) -> None:
-    """Says and writes down in what this runtime differs from the one that was tested."""
+    """Reports and records how this runtime differs from the tested one."""
     old = {p.name: p.version for p in wanted.packages}
     for package in taken.packages:
         if old.get(package.name) != package.version:

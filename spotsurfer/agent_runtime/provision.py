@@ -1,4 +1,4 @@
-"""The agent's runtime of the settings: found or built, and pushed to the store."""
+"""The runtime that the settings name: finds or builds it, and pushes it to the store, from which machines fetch it by hash."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from spotsurfer.common import private_files
 from spotsurfer.config.settings import Settings
 from spotsurfer.model.errors import DISK_FULL, DiskFull, HostUnfit
 
-# The agent's runtimes in the store, where machines fetch them by their hash.
+# ---- Store: the uploaded runtimes.
 
 _KEY = re.compile(r"([0-9a-f]{64})\.tar\.gz")
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One of them. `modified` is the store's own time, seconds since 1970; None where it keeps none."""
+    """One runtime in the store. `modified` is the store's own time, seconds since 1970; None if it keeps none."""
 
     sha256: str
     size_bytes: int
@@ -30,7 +30,7 @@ class Stored:
 
 
 def stored(store: FileStore) -> list[Stored]:
-    """What is there, newest first; other objects are passed over. Raises StoreError."""
+    """All runtimes in the store, newest first; skips other objects. Raises StoreError."""
     prefix = object_keys.runtime_prefix()
     found = [(_KEY.fullmatch(x.key.removeprefix(prefix)), x) for x in store.list(prefix)]
     runtimes = [Stored(match[1], x.size, x.modified) for match, x in found if match is not None]
@@ -38,10 +38,10 @@ def stored(store: FileStore) -> list[Stored]:
 
 
 def push(store: FileStore, runtime: Runtime) -> bool:
-    """Have it in the store; False where it was there already. Raises StoreError.
+    """Upload the runtime; False if the store has it already. Raises StoreError.
 
-    Looked for before it is sent: tens of megabytes at each start of a controller would be felt on a slow line. One of another
-    size is what an interrupted upload to a plain disk left, and is replaced; the name says what belongs into it.
+    It looks before it sends: an upload of tens of megabytes at each start of a controller would hurt on a slow line. An object
+    of another size was left by an interrupted upload to a plain disk, and is replaced: the name says what belongs into it.
     """
     size = runtime.path.stat().st_size
     if any(x.sha256 == runtime.sha256 and x.size_bytes == size for x in stored(store)):
@@ -50,11 +50,11 @@ def push(store: FileStore, runtime: Runtime) -> bool:
     return True
 
 
-# The agent's runtime that the settings name: found, or built there.
+# ---- Settings: find the runtime, or build it.
 
 
 def ready(settings: Settings, say: Callable[[str], None]) -> Runtime:
-    """The runtime of the installed agent. Where it is absent or of another version it is built, which `say` is told about.
+    """The runtime of the installed agent. Builds it if it is absent or of another version, and reports that to `say`.
 
     Building takes a minute or two and a network. Raises RuntimeBuildError, HostUnfit, DiskFull.
     """

@@ -1,4 +1,8 @@
-"""What goes into the runtime, and the lock file with every package, version and sha256."""
+"""The recipe of the runtime: its packages, wheels and exclusions as data, and the lock file with versions and sha256.
+
+To add a tool to the instances, add it here. `runtime.lock` beside this file names what was built and tested; `RUNTIME.lock`
+in the build folder names what a build really took.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,12 @@ from pathlib import Path
 
 from spotsurfer.model.errors import RuntimeBuildError
 
-# What goes into the runtime and what stays out. Data only: to add a tool to the instances, add it here.
-
 ARCHITECTURE = "amd64"
 PYTHON = "3.14"
 SUITE = "unstable"  # the only Debian suite with a CRIU of at least 4.2
 CRIU_VERSION_MIN = (4, 2)
 
-# The packages that are asked for; what they need is found from their dependencies.
+# The requested packages; their dependencies are resolved.
 SEEDS = (
     f"python{PYTHON}",
     "criu",
@@ -32,7 +34,7 @@ SEEDS = (
     "ca-certificates",
 )
 
-# Dependencies that only a package's installation scripts or its human user need; none of their files would be kept.
+# Dependencies that only installation scripts or human users need; the runtime would keep none of their files.
 NOT_FOLLOWED = frozenset(
     {
         "debconf",
@@ -48,7 +50,7 @@ NOT_FOLLOWED = frozenset(
     }
 )
 
-# Same versions as the controller's environment has, so that one test suite speaks for both ends.
+# Same versions as in the controller's environment, so that one test suite covers both ends.
 WHEELS = (
     "blake3", "cffi", "cryptography", "cuda-bindings", "cuda-pathfinder", "lz4", "numpy", "nvidia-ml-py", "obstore", "xxhash",
     "zstandard",
@@ -84,10 +86,10 @@ STATIC_TOOLS = {"tini-static": "usr/bin/tini-static"}
 # Libraries that programs open by name at run time, so that no ELF header mentions them.
 OPENED_AT_RUN_TIME = (f"{LIBRARIES}/libgcc_s.so.1",)
 
-# Folders that are kept whole: the authorities that registries of container images are trusted by.
+# Folders to keep whole: the certificate authorities for registries of container images.
 KEPT_FOLDERS = ("usr/share/ca-certificates/mozilla",)
 
-# Of the standard library: nothing here is of use on a machine without a person. Shell patterns, relative to it.
+# Parts of the standard library that are of no use on a machine without a person. Shell patterns, relative to it.
 LEFT_OUT = (
     "config-*/*",
     "curses/*",
@@ -116,7 +118,7 @@ LEFT_OUT = (
     "LICENSE.txt",
 )
 
-# Of the wheels: what serves type checkers, package managers and other interpreters than ours. Shell patterns.
+# Parts of the wheels for type checkers, package managers and other interpreters. Shell patterns.
 LEFT_OUT_OF_WHEELS = (
     "*.pyi",
     "*/py.typed",
@@ -145,9 +147,7 @@ LEFT_OUT_OF_WHEELS = (
 )
 
 
-# What the runtime is made of: every Debian package and every wheel with version and sha256.
-#
-# `runtime.lock` beside this file is what was built and tested; `RUNTIME.lock` in the build folder is what a build really took.
+# ---- Lock: every Debian package and every wheel with version and sha256.
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class Package:
 
     @property
     def file_name(self) -> str:
-        """Name in the download cache: unique for its content."""
+        """Name in the download cache, unique for its content."""
         return f"{self.name}_{self.sha256[:16]}.deb"
 
 
@@ -190,7 +190,7 @@ class Lock:
         return hashlib.sha256(self.text().encode()).hexdigest()
 
     def text(self) -> str:
-        """The lock file: JSON, one ingredient a line's neighbourhood, sorted, so that a diff shows what changed."""
+        """The lock file: JSON, sorted and with few facts a line, so that a diff shows what changed."""
         value = dataclasses.asdict(self)
         value["packages"] = sorted(value["packages"], key=lambda p: p["name"])
         value["wheels"] = sorted(value["wheels"], key=lambda w: w["name"])
@@ -198,12 +198,12 @@ class Lock:
 
 
 def shipped() -> Path:
-    """Where the lock lies that came with this version of spotsurfer."""
+    """Path of the lock that ships with this version of spotsurfer."""
     return Path(__file__).with_name("runtime.lock")
 
 
 def read(path: Path) -> Lock:
-    """A lock from its file. Raises RuntimeBuildError where it is damaged."""
+    """A lock from its file. Raises RuntimeBuildError if it is damaged."""
     try:
         raw = json.loads(path.read_text())
         packages = tuple(Package(**p) for p in raw["packages"])

@@ -1,4 +1,4 @@
-"""What all commands share: options, the session, the client, points of time for --since."""
+"""What all commands share: options, the session, the client."""
 
 from __future__ import annotations
 
@@ -14,33 +14,30 @@ if TYPE_CHECKING:
     from spotsurfer.web.client import Client
 
 
-# What all commands share: options, the session, the client.
-
-
 @dataclass(slots=True)
 class Session:
-    """One call of the command line. `tail` is what stood after `--`."""
+    """One call of the command line. `tail` holds the words after `--`."""
 
     debug: bool = False
     config: Path | None = None
     tail: list[str] = field(default_factory=list)
 
     def client(self) -> Client:
-        """The controller; what speaks HTTP is loaded only where it is needed."""
+        """The controller; loads the HTTP client only if needed."""
         from spotsurfer.web.client import connect
 
         return connect(self.config)
 
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}  # of every group
-COMPLETION_SECONDS = 1.0  # somebody waits at the prompt
+COMPLETION_SECONDS = 1.0  # a user waits at the prompt
 SESSION = Session()  # a process is one call; main() fills it
 
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else there.")]
 
 
 def known_jobs(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Jobs for the shell's completion, with what they are doing; none where no controller answers at once."""
+    """Jobs for the shell's completion, with their phases; none if no controller answers at once."""
     SESSION.config = context.find_root().params.get("config")
     client = SESSION.client()
     client.answer_seconds = COMPLETION_SECONDS
@@ -76,7 +73,7 @@ def timeout_seconds(text: str) -> float:
 
 
 def write(path: Path, content: str | bytes) -> None:
-    """A whole file. Raises UsageError where it can't be written; a full disk is told of as everywhere (`main`)."""
+    """Write a whole file. Raises UsageError if it can't be written; `main` reports a full disk as everywhere."""
     try:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
     except OSError as e:
@@ -88,6 +85,3 @@ def write(path: Path, content: str | bytes) -> None:
 def examples(*lines: str) -> str:
     """Help text below the options."""
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
-
-
-# Points of time as people give them to --since: so long ago, or a date.

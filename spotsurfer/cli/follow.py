@@ -1,4 +1,4 @@
-"""Following at the command line: the timeline, waits with a verdict, long operations with progress."""
+"""Following at the command line: long operations with progress, the timeline as it happens, and waits with a verdict."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from spotsurfer.model.errors import JobEndedBadly, JobHeld, MoveFailed, Spotsurf
 from spotsurfer.model.job import ENDED, JobState
 from spotsurfer.web.client import LONG_POLL_SECONDS, Client, Json, job_path, patiently
 
-# Long commands: begun at the controller, followed here with a line of progress, called off with Ctrl-C.
+# ---- Long operations: started at the controller, followed here with a line of progress, stopped with Ctrl-C.
 
-QUIET_SECONDS = 2.0  # shorter ones say nothing but their result
+QUIET_SECONDS = 2.0  # shorter operations print only their result
 STEP_SECONDS = 1.0
 
 
 def follow(client: Client, path: str, body: Mapping[str, object] | None = None) -> dict[str, Any]:
-    """The result of the command begun by this POST; raises its error. Ctrl-C ends it at the controller, too."""
+    """The result of the operation that this POST starts; raises its error. Ctrl-C stops it at the controller, too."""
     began, number = client.post(path, body), ""
     number, since, shown = str(began["id"]), time.monotonic(), False
     try:
@@ -44,7 +44,7 @@ def follow(client: Client, path: str, body: Mapping[str, object] | None = None) 
 
 
 def show(state: Mapping[str, Any]) -> bool:
-    """One line that is written over on a terminal, lines otherwise; whether it was the former."""
+    """Print one line, overwritten on a terminal; returns whether it was a terminal."""
     of = f" {state['at']} of {state['of']}" if state["of"] else ""
     text = f"{state['what']}: {state['stage']}{of} …"
     terminal = sys.stderr.isatty()
@@ -52,16 +52,16 @@ def show(state: Mapping[str, Any]) -> bool:
     return terminal
 
 
-# Following: the timeline as it happens, and waits that end with a verdict.
+# ---- Timeline and waits
 
 LOOK_SECONDS = 0.5
-LAST_LINES = 10  # of all jobs, that are shown before what is new
+LAST_LINES = 10  # of all jobs, shown before new lines
 
 
 def moments(client: Client, job: str | None, **first: object) -> Iterator[list[Json]]:
     """Lines of the timeline, batch by batch and for ever; an empty batch means that nothing happened for a while.
 
-    `first`: which of those that are there already (`since`, `last`), else all.
+    `first`: which existing lines to include (`since`, `last`), else all.
     """
     answer = _after(client, job, 0, **first)
     while True:
@@ -75,7 +75,7 @@ def _after(client: Client, job: str | None, number: int, **asked: object) -> Jso
 
 
 def line(moment: Json, with_job: bool) -> str | None:
-    """One moment for people; None where another one says the same."""
+    """One moment for people; None if another one says the same."""
     said = screen.of_moment(moment)
     if said is None:
         return None
@@ -85,23 +85,23 @@ def line(moment: Json, with_job: bool) -> str | None:
 
 
 def id_of(client: Client, job: str) -> str:
-    """The id of a job: while one waits, its name may come to mean another one. What is no whole id or name stays as it is."""
+    """The id of a job, because its name may later mean another job. Keeps a word that is no whole id or name."""
     found = client.get(job_path(job))
     return str(found["id"]) if job in (found["id"], found["spec"]["name"]) else job
 
 
 def newest(client: Client, job: str) -> int:
-    """The number of the newest moment of a job: what comes after it is news."""
+    """The number of the newest moment of a job: later ones are news."""
     return int(client.get(job_path(job, "timeline"), last=1)["next"])
 
 
 def has_ended(job: Json) -> bool:
-    """Whether nothing more will happen to it."""
+    """Whether the job is over for good."""
     return JobState(job["state"]) in ENDED
 
 
 def watch(client: Client, job: str | None, since: str | None, as_json: bool) -> None:
-    """Print the timeline until the job ends (or for ever): of one job all of it, of all jobs the last lines and what is new."""
+    """Print the timeline until the job ends (or for ever): all of one job, or the last lines of all jobs and what is new."""
     from spotsurfer.cli.points_in_time import since as moment_of
 
     if job is not None:
@@ -114,7 +114,7 @@ def watch(client: Client, job: str | None, since: str | None, as_json: bool) -> 
         _print(batch, job is None, as_json)
         shown = batch[-1]["number"] if batch else shown
         if job and has_ended(patiently(lambda: client.get(job_path(job)), tell)):
-            # What was written between the last batch and the look at the job.
+            # Lines written between the last batch and the look at the job.
             _print(_after(client, job, shown, **first)["moments"], job is None, as_json)
             return
 
@@ -129,7 +129,7 @@ def _print(batch: list[Json], with_job: bool, as_json: bool) -> None:
 
 @contextmanager
 def _in_spite_of_ctrl_c(what: str, job: str) -> Iterator[None]:
-    """Who ends a wait is told that this ended the wait alone."""
+    """Ctrl-C ends only the wait, and the user is told so."""
     try:
         yield
     except KeyboardInterrupt:
@@ -138,9 +138,9 @@ def _in_spite_of_ctrl_c(what: str, job: str) -> Iterator[None]:
 
 
 def until_ended(client: Client, job: str, quiet: bool, limit_seconds: float | None = None) -> Json:
-    """Wait for the end of a job, telling its timeline on stderr unless `quiet`.
+    """Wait for the end of a job, printing its timeline on stderr unless `quiet`.
 
-    Raises JobHeld for one that only its user lets go on, WaitOver after `limit_seconds`.
+    Raises JobHeld for a job that only its user can resume, WaitOver after `limit_seconds`.
     """
     with _in_spite_of_ctrl_c(f"Job {job} goes on", job):
         end = math.inf if limit_seconds is None else time.monotonic() + limit_seconds
@@ -176,12 +176,12 @@ def verdict(job: Json) -> None:
 
 
 def was_held(moment: Json) -> bool:
-    """Whether it tells that the job came to a stop that only its user, or what it waits for, ends."""
+    """Whether the job came to a stop that only its user, or an awaited event, ends."""
     return bool(moment["kind"] == "ended" and moment["data"].get("state") == JobState.HELD)
 
 
 def until(client: Client, job: str, look: Callable[[Json, list[Json]], str | None], limit_seconds: float, after: int) -> str:
-    """Wait until `look` says a sentence about the job and its new moments, telling on stderr what it waits for.
+    """Wait until `look` returns a sentence about the job and its new moments; prints on stderr the reason for the wait.
 
     Raises MoveFailed when the job ends or is held, or time is over.
     """
@@ -203,7 +203,7 @@ def until(client: Client, job: str, look: Callable[[Json, list[Json]], str | Non
                     f"Job {job} is held: {clean(found['reason']).rstrip('.')}. `spotsurfer resume {job}` lets it go on."
                 )
             note = str(found["note"]) if found["note"] != found["reason"] else ""
-            if (gist := re.sub(r"[0-9.]+", "", note)) not in told:  # a sentence that counts seconds is told once
+            if (gist := re.sub(r"[0-9.]+", "", note)) not in told:  # a sentence that counts seconds is printed once
                 told.add(gist)
                 tell(f"Job {job} waits: {note}")
             if time.monotonic() > end:

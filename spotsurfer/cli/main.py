@@ -1,4 +1,4 @@
-"""Entry point: one call of the command line, errors to one sentence and an exit code."""
+"""Entry point: runs one call of the command line, and turns errors into one sentence and an exit code."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from spotsurfer.cli.screen import complain, hush, put, put_json
 from spotsurfer.cli.table import Commands
 from spotsurfer.model.errors import DISK_FULL, DiskFull, SpotsurferError, UsageError
 
-# Keeps typer from loading pydantic where a value needs no conversion: that takes longer than all the rest of a short command.
-#
-# typer 0.29 makes a pydantic converter for every option of a command, also for text, and for options that nobody gave.
+# ---- Start-up time: keeps typer from loading pydantic for values that need no conversion.
+# typer 0.29 makes a pydantic converter for every option of a command, also for text and for unused options. Loading pydantic
+# takes longer than all the rest of a short command.
 
 
 class _WhenNeeded:
-    """Stands for typer's own converter of a parameter, and makes that for the first value that it is needed for."""
+    """Replaces typer's own converter of a parameter, and makes that one for the first value that needs it."""
 
     def __init__(self, descriptor: Any) -> None:
         self._descriptor = descriptor
         self._text = descriptor.annotation is str and descriptor.parameter_info.parser is None
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """The value as the command gets it."""
+        """The value that the command gets."""
         many = param.multiple or param.nargs == -1
         if value is None:
             return () if many else None
@@ -45,16 +45,16 @@ _CONVERTER: Any = getattr(typer.core, "build_runtime_param", None)  # a private 
 
 
 def set_up() -> None:
-    """From now on. A typer without such converters is left as it is: it may be slower, and does the same."""
+    """Install the lazy converters. A typer without them is left alone: it may be slower, and does the same."""
     if _CONVERTER is not None:
         typer.core.build_runtime_param = _WhenNeeded  # type: ignore[assignment, attr-defined]
 
 
-# Entry point: one call of the command line, errors to one sentence and an exit code.
+# ---- Entry point
 
 INTERRUPTED = 130  # the shell's convention: 128 + SIGINT
 COMPLETION = "_SPOTSURFER_COMPLETE"  # set by the shell's completion script, which typer prints
-# What typer's converters say, and what people understand.
+# Messages of typer's converters, and their plain replacements.
 PLAINLY = (
     (re.compile(r"Input should be a valid integer.*"), "expected a whole number"),
     (re.compile(r"Input should be a valid number.*"), "expected a number"),
@@ -90,7 +90,7 @@ def _say_version(wanted: bool) -> None:
 def options(
     config: Annotated[Path | None, typer.Option("--config", help="Configuration file.", show_default=False)] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
-    show_version: Annotated[  # noqa: ARG001 - its callback has said it
+    show_version: Annotated[  # noqa: ARG001 - its callback has printed it
         bool, typer.Option("--version", help="Say which version this is.", is_eager=True, callback=_say_version)
     ] = False,
 ) -> None:
@@ -127,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _call(arguments: list[str]) -> int:
     try:
         code = app(args=arguments, prog_name="spotsurfer", standalone_mode=False)
-        if code == INTERRUPTED:  # by the library, which says nothing
+        if code == INTERRUPTED:  # by the library, which prints nothing
             complain("Interrupted.")
     except BrokenPipeError:
         raise
@@ -135,14 +135,14 @@ def _call(arguments: list[str]) -> int:
         complain("Interrupted.")
         return INTERRUPTED
     except Exception as error:
-        if COMPLETION in os.environ:  # a shell at its prompt is told nothing
+        if COMPLETION in os.environ:  # no errors at a shell's prompt
             return SpotsurferError.exit_code
         return _report(error, "--debug" in arguments)
     return code if isinstance(code, int) else 0
 
 
 def _report(error: Exception, debug: bool) -> int:
-    """One sentence on stderr; the exit code."""
+    """Print one sentence on stderr; returns the exit code."""
     if debug:
         traceback.print_exception(error)
     if isinstance(error, SpotsurferError):
@@ -175,7 +175,7 @@ def _usage(error: Any) -> str:
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """`submit … -- prog args`, `ssh JOB -- prog args`: what comes after is the program's, whatever it looks like."""
+    """`submit … -- prog args`, `ssh JOB -- prog args`: words after -- belong to the program, even if they look like options."""
     cut = arguments.index("--") if "--" in arguments else len(arguments)
     if not {"submit", "ssh"} & set(arguments[:cut]):
         return arguments, []

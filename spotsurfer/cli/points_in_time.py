@@ -1,4 +1,4 @@
-"""Points in time as people give them to --since: so long ago, or a date."""
+"""Points in time for --since: a duration before now, or a date."""
 
 from __future__ import annotations
 

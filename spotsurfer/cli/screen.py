@@ -1,4 +1,7 @@
-"""Everything that is printed, and the plain words for the controller's terms."""
+"""Prints everything, and holds the plain words for the controller's terms; nothing else prints.
+
+JSON or text goes to stdout, progress and errors to stderr.
+"""
 
 from __future__ import annotations
 
@@ -16,27 +19,25 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-# Everything that is printed: JSON or text on stdout, progress and errors on stderr; nothing else prints.
-
-PLAIN_WIDTH = 1 << 20  # into a pipe nothing is cut or wrapped
-COLUMN_MIN = 24  # characters that a column of sentences needs; else they stand below their rows
+PLAIN_WIDTH = 1 << 20  # a pipe gets nothing cut or wrapped
+COLUMN_MIN = 24  # characters that a column of sentences needs; with less, they go below their rows
 LINES_MAX = 8  # of one value in `pairs`
 RIGHT = frozenset({"#", "cpu", "spent", "list", "saved", "unsaved", "time", "frozen", "size", "new", "age", "usd", "machines"})
 
 
 class _Loudness:
-    """Whether this call of the command line was asked to be quiet."""
+    """Whether the user asked this call to be quiet."""
 
     quiet = False
 
 
 def hush(wanted: bool) -> None:
-    """From now on progress and confirmations are said, or are not."""
+    """Switch progress messages and confirmations off or on."""
     _Loudness.quiet = wanted
 
 
 def is_quiet() -> bool:
-    """Whether nothing but errors and what was asked for is said."""
+    """Whether only errors and requested output are printed."""
     return _Loudness.quiet
 
 
@@ -51,7 +52,7 @@ def put(text: str = "") -> None:
 
 
 def say(as_json: bool, answer: object, text: str) -> None:
-    """That something was done: the answer as JSON, or a sentence."""
+    """Confirm an action: the answer as JSON, or a sentence."""
     if as_json:
         put_json(answer)
     elif not is_quiet():
@@ -77,8 +78,8 @@ def width() -> int:
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """A table on stdout; into a pipe it is plain columns.
 
-    On a narrow terminal no word and no header is broken: the last column, where it holds sentences, is wrapped, or stands below
-    its row; where that is not enough the first one stands above it.
+    A narrow terminal breaks no word and no header. If the last column holds sentences, it is wrapped or goes below its row; if
+    that is not enough, the first column goes above it.
     """
     columns = [clean(name) for name in columns]
     cells = [[clean(cell).replace("\n", " ") for cell in row] for row in rows]
@@ -101,7 +102,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def _needs(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
-    """Characters that a table takes where nothing is wrapped."""
+    """Characters that a table takes without wrapping."""
     return sum(max(len(name), *(len(row[i]) for row in rows), 0) + 2 for i, name in enumerate(columns)) - 2
 
 
@@ -155,7 +156,7 @@ def console() -> Console:
 
 
 def clean(text: str) -> str:
-    """Text of strangers (job names, messages) without characters that steer a terminal."""
+    """Text from outside (job names, messages) without characters that control a terminal."""
     return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
 
 
@@ -173,7 +174,7 @@ def money(micros: int | None) -> str:
 
 
 def pairs(rows: Iterable[tuple[str, Any]]) -> None:
-    """Name and value, one a line; empty values are left out. What needs more lines stays in its column."""
+    """Name and value, one pair a line, without empty values. Longer values stay in their column."""
     shown = [(name, str(value)) for name, value in rows if value not in (None, "", [], {})]
     begin = max((len(name) for name, _ in shown), default=0) + 2
     for name, value in shown:
@@ -186,13 +187,13 @@ def pairs(rows: Iterable[tuple[str, Any]]) -> None:
 
 
 def paragraph(text: str) -> None:
-    """One line on stdout; on a narrow terminal it is broken between words and goes on below."""
+    """One line on stdout; a narrow terminal breaks it between words."""
     for line in textwrap.wrap(clean(text), width(), subsequent_indent="    ", break_long_words=False, break_on_hyphens=False):
         put(line)
 
 
 def _folded(line: str, room: int) -> list[str]:
-    """A line as it is where there is room for it, else broken between words; its indentation stays."""
+    """The line itself if it fits, else broken between words; its indentation stays."""
     if len(line) <= room:
         return [line]
     kept = line[: len(line) - len(line.lstrip())]
@@ -200,9 +201,9 @@ def _folded(line: str, room: int) -> list[str]:
     return textwrap.wrap(line, wide, subsequent_indent=kept, break_long_words=False, break_on_hyphens=False) or [""]
 
 
-# What the controller's words mean, in plain ones, for whoever reads `list`, `show` and `watch`. Programs get its own words.
+# ---- Plain words: the meaning of the controller's terms for readers of `list`, `show` and `watch`. Programs get the terms.
 
-# What a job is doing (`controller.phases`).
+# Phases of a job (`core.facts.attempt_view.PHASES`).
 PHASES = {
     "queued": "it waits for a machine; `why` says what for",
     "ordering": "a machine is being ordered",
@@ -220,7 +221,7 @@ PHASES = {
     "failed": "its command failed, or its results could not be had",
     "cancelled": "it was ended without results",
 }
-# Columns of `list` of which the name alone does not say what they hold.
+# Columns of `list` with names that do not explain their content.
 COLUMNS = {
     "cpu": "processor time that the job used, on all its machines",
     "saved by": "how its checkpoints are made; with none there are none, and `why` says the reason",
@@ -228,7 +229,7 @@ COLUMNS = {
     "spent": "US dollars",
     "age": "time since it was submitted",
 }
-# Kinds of moments of the timeline (`controller.events`) that are said otherwise.
+# Kinds of timeline moments (`model.timeline_events`) that people read under another name.
 KINDS = {
     "granted": "handed over",
     "asked": "told",
@@ -239,7 +240,7 @@ KINDS = {
     "wish": "order",
     "swept": "removed",
 }
-# Steps of a machine's life (`model.transitions`). None: another moment says the same.
+# Steps of a machine's life (`model.state_machine`). None: another moment says the same.
 STEPS = {
     "launch accepted": None,
     "launch refused": None,
@@ -262,17 +263,17 @@ STEPS = {
 }
 
 
-WANTS = {"drain": "save and leave", "run": "go on", "hurry": "get ready"}  # what an agent is told
+WANTS = {"drain": "save and leave", "run": "go on", "hurry": "get ready"}  # orders to an agent
 
 
 def of_moment(moment: dict[str, Any]) -> tuple[str, str] | None:
-    """Kind and text of a moment for people; None where the one before or after it says the same."""
+    """Kind and text of a moment for people; None if the one before or after it says the same."""
     kind, text, data = moment["kind"], moment["text"], moment["data"]
     if kind == "attempt":
         event = str(data.get("event", ""))
         said = STEPS.get(event, event)
         return None if said is None else (said, text.removeprefix(event).removeprefix(": "))
-    if kind == "ended" and data.get("state") in ("held", "active", "queued"):  # it goes on some time
+    if kind == "ended" and data.get("state") in ("held", "active", "queued"):  # it goes on later
         state = str(data["state"])
         return ("held" if state == "held" else "goes on"), text.removeprefix(state).removeprefix(": ")
     if kind == "asked" and (want := str(data.get("want"))) in WANTS:

@@ -1,4 +1,4 @@
-"""All commands in one table. A command's module is loaded when the command is called: help and completion read the table."""
+"""All commands in one table. Help and completion read only the table; calling a command loads its module."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ MODULES = {name: module for module, commands in TABLE.items() for name in comman
 
 
 class Commands(TyperGroup):
-    """The group of all commands. Until one is called it holds their names and help alone."""
+    """The group of all commands. Until one is called, it holds only their names and help."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -94,13 +94,13 @@ class Commands(TyperGroup):
         return super().list_commands(ctx)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Its name and help, for a list; None where there is no such command."""
+        """The command's name and help, for a list; None if unknown."""
         if cmd_name not in self.commands:
             self._find_plugins()
         return super().get_command(ctx, cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command itself, loaded with its module, and what is left for it. A broken plug-in breaks no other command."""
+        """The command itself, loaded with its module, and its arguments. A broken plug-in breaks no other command."""
         name, command, rest = super().resolve_command(ctx, args)
         if name in MODULES:
             command = load(MODULES[name])[name]
@@ -110,7 +110,7 @@ class Commands(TyperGroup):
         return name, command, rest
 
     def _find_plugins(self) -> None:
-        """Looked for only where the table does not do: reading what is installed takes as long as everything else here."""
+        """Looks for plug-ins only if the table is not enough: reading the installed packages takes as long as all the rest."""
         if self._plugins is None:
             from importlib.metadata import entry_points
 
@@ -121,9 +121,9 @@ class Commands(TyperGroup):
 
 
 def load(module: str) -> dict[str, Any]:
-    """The commands that a module registers, by name; each can be asked to be quiet."""
+    """The commands that a module registers, by name; each gets the option --quiet."""
     app = typer.Typer(rich_markup_mode=None)
-    app.callback()(lambda: None)  # a group also where it is one command
+    app.callback()(lambda: None)  # a group even with one command
     importlib.import_module(module).add(app)
     found = dict(get_group(app).commands)
     carrier = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -144,7 +144,7 @@ def _quietly(
 
 
 def _complete(command: Any, quiet: Any) -> None:
-    """Give a command, or those of a group, the option --quiet; say kinds of values in the help as people do."""
+    """Give a command, or those of a group, the option --quiet; show kinds of values in the help in plain words."""
     for inner in getattr(command, "commands", {}).values():
         _complete(inner, quiet)
     for param in command.params:

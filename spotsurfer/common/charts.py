@@ -1,4 +1,4 @@
-"""Plots as values, and an HTML page of one file that draws them as SVG."""
+"""Plots as values, and an HTML page of one file that draws them as SVG, readable without a network."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-# Plots as values; `page` draws them.
+# ---- Values
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Lines, one a policy."""
+    """Lines, one for each policy."""
 
     title: str
     x: str
@@ -38,7 +38,7 @@ class Stripes:
 Plot = Lines | Stripes
 
 
-# A page of one file: the table and the plots of a comparison, readable without a network. Plots are drawn as SVG.
+# ---- Page
 
 WIDTH, HEIGHT, LEFT, TOP = 760, 300, 64, 12
 COLOURS = ("#0b66c3", "#c3410b", "#2e8b57", "#7a3fb0", "#b08900", "#5b6770", "#c2185b", "#00838f")
@@ -54,7 +54,7 @@ STYLE = (
 def page(
     title: str, about: Mapping[str, object], columns: Sequence[str], rows: Sequence[Sequence[str]], plots: Sequence[Plot]
 ) -> str:
-    """The whole page as HTML; all text of others is escaped. `about`: under which settings the figures hold, and notes."""
+    """The whole page as HTML, with foreign text escaped. `about`: the settings behind the figures, and notes."""
     told = ", ".join(f"{escape(str(k))} {escape(str(v))}" for k, v in about.items())
     head = "".join(f"<th>{escape(c)}</th>" for c in columns)
     body = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in rows)
@@ -62,7 +62,7 @@ def page(
 
 
 def plain(title: str, plots: Sequence[Plot]) -> str:
-    """A page of plots alone; those without a point are left out."""
+    """A page of plots alone, without empty ones."""
     there = [p for p in plots if not isinstance(p, Lines) or any(s.points for s in p.series)]
     return _whole(title, "", there)
 

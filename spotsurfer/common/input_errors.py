@@ -1,12 +1,10 @@
-"""Help for errors in user input: 'did you mean', and the line of a TOML file that holds a key."""
+"""Help for errors in user input: "did you mean", and the line of a TOML file that holds a key."""
 
 from __future__ import annotations
 
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-
-# One way to say "did you mean".
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
@@ -23,10 +21,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"Did you mean {by_last_part[near[0]]!r}?" if near else f"Known: {', '.join(words)}."
 
 
-# Which line of a TOML text holds a key: the parser of the standard library does not say.
-#
-# A scanner of lines, good enough for messages: it follows [tables], dotted and quoted keys, skips multi-line strings, and
-# falls back to the nearest enclosing key (an inline table, a list).
+# ---- TOML lines: finds the line of a key, which the parser of the standard library does not report.
+# The scanner is good enough for messages: it follows [tables], dotted and quoted keys, skips multi-line strings, and falls
+# back to the nearest enclosing key (an inline table, a list).
 
 _TABLE = re.compile(r"\s*\[\[?\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$")
 _KEY = re.compile(r"""\s*((?:"[^"]*"|'[^']*'|[\w-]+)(?:\s*\.\s*(?:"[^"]*"|'[^']*'|[\w-]+))*)\s*=(.*)$""")
@@ -34,7 +31,7 @@ _PART = re.compile(r""""([^"]*)"|'([^']*)'|([\w-]+)""")
 
 
 def line_of(text: str, path: Sequence[str]) -> int | None:
-    """The line (from 1) where the key `path` or its nearest parent is written; None where neither is."""
+    """The line (from 1) of the key `path` or of its nearest parent; None if both are absent."""
     best: tuple[int, int] | None = None
     for number, key in _keys(text):
         shared = _shared(key, path)

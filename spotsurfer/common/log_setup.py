@@ -1,6 +1,6 @@
 """Logs of the long-running processes: structlog set-up, and the closed list of event names.
 
-One line an event, fields as data: a log that is searched needs names that do not change with the wording.
+One line for each event, fields as data: searches in logs need names that do not change with the wording.
 """
 
 from __future__ import annotations
@@ -69,15 +69,15 @@ class Log:
         self._log.debug(event.value, **fields)
 
     def info(self, event: Event, **fields: Any) -> None:
-        """What an operator may want to know afterwards."""
+        """Facts that an operator may need afterwards."""
         self._log.info(event.value, **fields)
 
     def warning(self, event: Event, **fields: Any) -> None:
-        """Something failed and is tried again or worked around."""
+        """A failure that is retried or worked around."""
         self._log.warning(event.value, **fields)
 
     def error(self, event: Event, **fields: Any) -> None:
-        """A person should look."""
+        """A failure that needs a person."""
         self._log.error(event.value, **fields)
 
 

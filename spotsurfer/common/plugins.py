@@ -1,4 +1,4 @@
-"""Plug-ins found by entry point, and optional libraries with the sentence to print when one is missing."""
+"""Plug-ins, found by entry point, and optional libraries, with the sentence to print if one is missing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from spotsurfer.model.errors import ConfigError, HostUnfit
 
-# Plug-ins are found by entry point: name -> maker.
+# ---- Groups of entry points; each maps a name to a maker.
 
 PROVIDERS = "spotsurfer.providers"
 DOCTOR = "spotsurfer.doctor"  # checks of providers
@@ -20,15 +20,15 @@ POLICIES = "spotsurfer.policies"  # placement: which machine
 PLACEMENT = "spotsurfer.placement"  # which pool, for a job that may move at will
 INTERVAL = "spotsurfer.interval"  # when to save next
 PURCHASE = "spotsurfer.purchase"  # spot, on-demand or wait
-SIZE = "spotsurfer.size"  # on which type a running job should be
+SIZE = "spotsurfer.size"  # the best type for a running job
 TRAINING = "spotsurfer.training"  # models of markets from records
 CATALOGS = "spotsurfer.catalogs"  # types of machines with prices of a past date
-# What there are policies for.
+# Groups of policies by kind.
 KINDS = {"machine": POLICIES, "purchase": PURCHASE, "placement": PLACEMENT, "interval": INTERVAL, "size": SIZE}
 
 
 def plugin(group: str, name: str) -> Callable[..., Any]:
-    """The entry point `name` of a group; raises ConfigError with the names there are."""
+    """The entry point `name` of a group; raises ConfigError that lists the installed names."""
     found = {e.name: e for e in entry_points(group=group)}
     if name not in found:
         raise ConfigError(f"{group} has no {name!r}: choose one of {', '.join(sorted(found)) or 'none'}")
@@ -37,7 +37,7 @@ def plugin(group: str, name: str) -> Callable[..., Any]:
 
 
 def made(group: str, name: str, settings: Mapping[str, object]) -> Any:
-    """What the entry point makes of these settings; raises ConfigError where there is none or it refuses them."""
+    """The object that the entry point makes of these settings; raises ConfigError if it is absent or refuses them."""
     make = plugin(group, name)
     try:
         return make(settings)
@@ -46,11 +46,11 @@ def made(group: str, name: str, settings: Mapping[str, object]) -> Any:
 
 
 def plugins(group: str) -> list[str]:
-    """Names of all that are installed in a group."""
+    """Names of all entry points in a group."""
     return [e.name for e in entry_points(group=group)]
 
 
-# Libraries that only some installations have, as extras of this package: what to say where one is absent.
+# ---- Optional libraries: extras of this package bring them.
 
 # Top module of a library -> the extra that brings it.
 EXTRA_OF = {"boto3": "aws", "botocore": "aws", "google": "gcp", "paramiko": "ssh"}
@@ -58,7 +58,7 @@ EXTRA_OF = {"boto3": "aws", "botocore": "aws", "google": "gcp", "paramiko": "ssh
 
 @contextmanager
 def needed_for(what: str) -> Iterator[None]:
-    """Around the import of such a library. Raises HostUnfit with the command that installs what is absent."""
+    """Wraps the import of such a library. Raises HostUnfit with the command that installs the missing one."""
     try:
         yield
     except ModuleNotFoundError as e:
@@ -70,7 +70,7 @@ def needed_for(what: str) -> Iterator[None]:
 
 
 def install_command(extra: str) -> str:
-    """What to type on this host, in the environment that runs this program. It names libraries: no index has this package."""
+    """The command that installs the libraries in this program's environment. It names them: no index has this package."""
     marked = re.compile(rf"""(.+?)\s*;\s*extra\s*==\s*['"]{re.escape(extra)}['"]""")
     wanted = [m[1] for m in map(marked.fullmatch, requires("spotsurfer") or []) if m is not None]
     return shlex.join([sys.executable, "-m", "pip", "install", *wanted])

@@ -1,4 +1,4 @@
-"""The controller's folder is its owner's alone: in it are keys, the values of jobs' environments, checkpoints and results."""
+"""Keeps the controller's folder private: it holds keys, values of jobs' environments, checkpoints and results."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ SECRET = ("state.db", "state.db-wal", "state.db-shm", "store.key", "token")
 
 
 def make(folder: Path) -> None:
-    """Make our own folder, for its owner alone, unless it is there."""
+    """Make our own folder, for its owner alone, unless it exists."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def close(folder: Path) -> list[Path]:
-    """Take every right on our own folder and on the secrets in it from others; what was open until now.
+    """Take every right on our own folder and on the secrets in it from others; returns the paths that were open.
 
-    What belongs to somebody else, or is the root of a file system that others use, too, is left as it is: see `open_to_others`.
+    A folder of somebody else, or the root of a file system that others use, too, stays as it is: see `open_to_others`.
     """
     return [path for path in _ours(folder) if _closed(path)]
 
 
 def open_to_others(folder: Path) -> bool:
-    """Whether others may look into it, and that is not ours to change."""
+    """Whether others may look into the folder, and we must not change that."""
     return folder.is_dir() and bool(stat.S_IMODE(folder.stat().st_mode) & OTHERS) and folder not in _ours(folder)
 
 

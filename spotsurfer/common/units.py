@@ -1,7 +1,7 @@
-"""Units as people write them: durations, sizes, amounts. Nothing else parses or prints them.
+"""Units as people write them: durations, sizes, amounts. Only this module parses and prints them.
 
-Every parser raises ValueError with the second half of a sentence ("has the unit 'x', expected …"): the caller puts the
-name of the key before it.
+Every parser raises ValueError with the second half of a sentence ("has the unit 'x', expected …"); the caller adds the
+name of the key in front.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _duration_text(text: str) -> float:
 def parse_bytes(value: object) -> int:
     """Bytes of a size with its unit: "4G", "4GiB", "500M", "1.5T"; binary units. Raises ValueError.
 
-    A bare number is refused: nobody knows whether 4 means bytes or gibibytes.
+    A bare number is refused: 4 could mean bytes or gibibytes.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(f"is {_kind(value)}, expected {SIZE_EXAMPLES}")

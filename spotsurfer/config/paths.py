@@ -1,6 +1,6 @@
-"""Where things lie: the configuration file, the data folder, the API's socket.
+"""Paths: the configuration file, the data folder, the API's socket.
 
-Root's files lie where the system's do; those of other users where the XDG base directory specification says.
+Root's files lie in the system's folders, those of other users where the XDG base directory specification puts them.
 
 Apart from `settings`, because the command line needs only these and must start quickly.
 """
@@ -27,7 +27,7 @@ def find_config(explicit: Path | None = None, environment: Mapping[str, str] | N
 
     The user's is ~/.config/spotsurfer/config.toml, the system's /etc/spotsurfer/config.toml.
 
-    Raises ConfigError when a file that was named is not there.
+    Raises ConfigError if a named file is absent.
     """
     env = os.environ if environment is None else environment
     named = explicit or (Path(env["SPOTSURFER_CONFIG"]) if env.get("SPOTSURFER_CONFIG") else None)
@@ -49,7 +49,7 @@ def _is_there(path: Path, look: Callable[[], bool]) -> bool:
 
 
 def usual_config() -> Path:
-    """The place of this user's configuration that is found from every folder: root's is the system's."""
+    """The path of this user's configuration that is found from every folder; for root it is the system's."""
     return Path(CONFIG_SYSTEM) if os.geteuid() == 0 else _user_config(os.environ)
 
 
@@ -58,9 +58,9 @@ def _user_config(environment: Mapping[str, str]) -> Path:
 
 
 def usual_data_dir(environment: Mapping[str, str] | None = None) -> Path:
-    """The data folder where no setting names one: the system's for who may write there, else the user's own.
+    """The data folder if no setting names one: the system's if this user may write there, else the user's own.
 
-    Who may write there is root, and the user of a service that was given that folder.
+    Root may write there, and the user of a service that was given that folder.
     """
     if os.geteuid() == 0 or os.access(DATA_SYSTEM, os.W_OK):
         return Path(DATA_SYSTEM)
@@ -74,7 +74,7 @@ def _user_folder(environment: Mapping[str, str], variable: str, below_home: str)
 
 
 def read_config(path: Path | None) -> dict[str, Any]:
-    """The tables of a configuration file; raises ConfigError with file and line where it is not TOML."""
+    """The tables of a configuration file; raises ConfigError with file and line if it is not TOML."""
     if path is None:
         return {}
     try:
@@ -88,9 +88,9 @@ def read_config(path: Path | None) -> dict[str, Any]:
 
 
 def client_socket(explicit: Path | None = None, environment: Mapping[str, str] | None = None) -> Path:
-    """The socket where the controller of this configuration answers.
+    """The socket on which the controller of this configuration answers.
 
-    Where nothing names one and this user runs none, it is that of the system's controller, if there is one.
+    If nothing names one and this user runs none, it is the socket of the system's controller, if that exists.
     """
     socket = _controller_key("socket", explicit, environment)
     if socket:

@@ -1,4 +1,8 @@
-"""The operator's settings: a TOML file, overridden by SPOTSURFER_* variables; one class per section."""
+"""The operator's settings: a TOML file, overridden by SPOTSURFER_* variables; one class for each section.
+
+This file holds names, types, defaults and checks. config.example.toml explains each key; a test loads it. Variables are
+SPOTSURFER_<SECTION>__<KEY>, e.g. SPOTSURFER_LIMITS__BUDGET_USD=25.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +25,9 @@ from spotsurfer.model.errors import ConfigError
 from spotsurfer.model.job import SIZE_OFF
 from spotsurfer.model.snapshot import Limits
 
-# Kinds of values that settings consist of, and what their sections share.
+# ---- Types of values, and the base of all sections.
 
-SHORTEST_SECONDS = 0.05  # of anything that is repeated
+SHORTEST_SECONDS = 0.05  # of any repeated action
 
 
 def _absolute(value: object) -> Path:
@@ -53,19 +57,19 @@ class Section(BaseModel):
 
 
 def one_of(value: str, known: tuple[str, ...]) -> str:
-    """The value, where it is known; raises ValueError."""
+    """The value if it is known; else raises ValueError."""
     if value not in known:
         raise ValueError(f"is {value!r}. {did_you_mean(value, known)}")
     return value
 
 
-# The operator's settings of the front.
+# ---- Sections
 
 PORTS = re.compile(r"(\d{1,5})-(\d{1,5})")
 
 
 class FrontSection(Section):
-    """[front]: where ports of jobs are answered."""
+    """[front]: addresses on which ports of jobs are answered."""
 
     address: str = "127.0.0.1"
     ports: str = "20500-20999"
@@ -93,13 +97,11 @@ class FrontSection(Section):
         return range(int(first), int(last) + 1)
 
 
-# The section [size] of the settings.
-
 LOOKS = (10.0, 20.0, 30.0, 60.0)
 
 
 class SizeSection(Section):
-    """[size]: how running jobs may be moved to other types, where a size policy is asked for them."""
+    """[size]: how running jobs may move to other types, if a size policy decides about them."""
 
     look_seconds: Interval = 60.0
     moves_per_hour: int = Field(12, ge=3)
@@ -115,15 +117,12 @@ class SizeSection(Section):
         return value
 
     def as_rules(self) -> SizeRules:
-        """The same as the value that decisions see."""
+        """The same values as `SizeRules`, for decisions."""
         return SizeRules(**self.model_dump())
 
 
-# The operator's settings of SSH.
-
-
 class SshSection(Section):
-    """[ssh]: logging in to machines. Without a user nobody does."""
+    """[ssh]: logging in to machines. Without a user nobody can."""
 
     user: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_.-]*$")] | None = None
     key_file: AbsolutePath | None = None
@@ -136,11 +135,6 @@ class SshSection(Section):
     def _address(cls, value: str) -> str:
         return one_of(value.lower(), ("private", "public"))
 
-
-# The operator's settings: a TOML file, overridden by SPOTSURFER_* variables; one class a section.
-#
-# What belongs here: names, types, defaults, checks. What each key means to a reader stands in config.example.toml, which a
-# test loads. Environment: SPOTSURFER_<SECTION>__<KEY>, e.g. SPOTSURFER_LIMITS__BUDGET_USD=25.
 
 STORE_SCHEMES = ("file", "memory", "s3", "gs", "az", "abfs")
 
@@ -192,7 +186,7 @@ class StoreSection(Section):
 
 
 class LimitsSection(Section):
-    """[limits]: what no job may pass, and how long silence is borne."""
+    """[limits]: limits that no job may exceed, and tolerated times of silence."""
 
     instances_max: int = Field(20, ge=1)
     gpus_max: int | None = Field(None, ge=0)
@@ -219,13 +213,13 @@ class LimitsSection(Section):
     cooldown_seconds: Interval | None = None
 
     def as_limits(self) -> Limits:
-        """The same as the value that `decide` sees."""
+        """The same values as `Limits`, for `decide`."""
         money = {f"{name}_micros": getattr(self, name) for name in ("budget_usd", "price_max_usd", "hourly_max_usd")}
         return Limits(**self.model_dump(exclude={"budget_usd", "price_max_usd", "hourly_max_usd", "cooldown_seconds"}), **money)
 
 
 class AgentSection(Section):
-    """[agent]: how often agents look and speak; part of what they are started with."""
+    """[agent]: how often agents look and report; part of their start configuration."""
 
     poll_seconds: Interval = 5.0
     report_seconds: Interval = 30.0
@@ -239,7 +233,7 @@ class AgentSection(Section):
 
 
 class CheckpointSection(Section):
-    """[checkpoint]: what making and reading checkpoints may take of a machine, and how they are kept."""
+    """[checkpoint]: resources that a machine spends on making and reading checkpoints, and their form."""
 
     memory_bytes: int = Field(0, ge=0)
     threads: int = Field(2, ge=1, le=64)
@@ -262,7 +256,7 @@ class ImagesSection(Section):
 
 
 class InputsSection(Section):
-    """[inputs]: what machines fetch for jobs; `options` by the beginning of an address, longer ones win; in obstore's names."""
+    """[inputs]: downloads for jobs; `options` by the beginning of an address, longer ones win; in obstore's names."""
 
     cache_bytes: int = Field(0, ge=0)
     options: dict[str, dict[str, str]] = Field(default_factory=dict)
@@ -301,13 +295,13 @@ class _Chosen(BaseModel):
 
 
 class ProviderSection(_Chosen):
-    """[provider]: where machines come from; [provider.<name>] goes to that provider as it is."""
+    """[provider]: the source of machines; [provider.<name>] goes to that provider unchanged."""
 
     name: str = "local"
 
 
 class PolicySection(_Chosen):
-    """[policy]: which machine, what is bought for a deadline, how often is saved, which size; [policy.<name>] is that one's."""
+    """[policy]: the policies of each kind by name; [policy.<name>] holds the parameters of one."""
 
     name: str = "cheapest"
     purchase: str = "surf"
@@ -323,7 +317,7 @@ class HooksSection(Section):
 
 
 class SecretsSection(Section):
-    """[secrets]: of jobs, fetched with the controller's credentials."""
+    """[secrets]: secrets of jobs that the controller fetches with its own credentials."""
 
     allow_remote: bool = False
 
@@ -336,7 +330,7 @@ class RuntimeSection(Section):
 
 
 class Settings(BaseSettings):
-    """All settings. Variables of the environment win over the values given here, those over the defaults."""
+    """All settings. Variables of the environment override the values given here, and those override the defaults."""
 
     model_config = SettingsConfigDict(
         env_prefix="SPOTSURFER_", env_nested_delimiter="__", extra="forbid", frozen=True, env_ignore_empty=True
@@ -392,7 +386,7 @@ class Settings(BaseSettings):
 
     @property
     def socket_path(self) -> Path:
-        """Where the API answers on this host."""
+        """The socket of the API on this host."""
         return self.controller.socket or self.controller.data_dir / SOCKET_NAME
 
     @property
@@ -402,12 +396,12 @@ class Settings(BaseSettings):
 
     @property
     def key_path(self) -> Path:
-        """File with the secret that checkpoints are named, sealed and encrypted with."""
+        """File with the secret that names, seals and encrypts checkpoints."""
         return self.store.key_file or self.controller.data_dir / "store.key"
 
     @property
     def runtime_dir(self) -> Path:
-        """Where the agent's runtime is built and looked for, by default in the data folder."""
+        """Folder in which the agent's runtime is built and looked for, by default in the data folder."""
         return self.runtime.path or self.controller.data_dir / "runtime"
 
     @property
@@ -418,7 +412,7 @@ class Settings(BaseSettings):
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What an error message needs to say where a wrong value was written."""
+    """The sources of values, so that an error message can name the place of a wrong one."""
 
     path: Path | None
     text: str
@@ -489,7 +483,7 @@ def _known(section: tuple[str, ...]) -> list[str]:
 
 
 def _check_variables(environment: Mapping[str, str]) -> None:
-    """The library passes over a variable whose section it does not know; a typing error must not go unseen."""
+    """Refuses unknown sections: the library ignores such variables, and a typing error must not go unseen."""
     for name in environment:
         section, nested, _ = name.upper().removeprefix("SPOTSURFER_").partition("__")
         if name.upper().startswith("SPOTSURFER_") and nested and section.lower() not in Settings.model_fields:

@@ -1,1 +1,1 @@
-"""The shell around the core: observe, decide, apply, record."""
+"""The controller process around the pure core: it observes, decides, applies and records."""

@@ -1,8 +1,8 @@
-"""Carries out what was decided: journal, act, record. Never decides.
+"""Carries out the actions that `decide` chose: journal, act, record. It decides nothing itself.
 
-Order of each action: the intent is journalled; then the effect; then, in one transaction, the new row, the moment and the
-end of the journal entry. A crash in between leaves the row as it was, so the next tick wants the same again, and a token or
-nonce makes the second time harmless.
+For each action it writes the intent to the journal, performs the effect, and then writes the new row, the timeline event and
+the end of the journal entry in one transaction. A crash in between leaves the row unchanged, so the next tick wants the same
+action again, and a token or nonce makes the second time harmless.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ from spotsurfer.state import jobs as rows
 from spotsurfer.state import journal, observations, timeline
 from spotsurfer.store.head_logs import HeadLogs, written_at
 
-UNKNOWN_MAX = 5  # answers that say nothing, before an order is given up
-Effect = Callable[[Connection], tuple[str, Callable[[], None] | None]]  # records; what it returns runs after the commit
+UNKNOWN_MAX = 5  # inconclusive answers before an order is given up
+Effect = Callable[[Connection], tuple[str, Callable[[], None] | None]]  # writes rows; its second result runs after the commit
 InstanceOf = Callable[[str, InstanceId | None], InstanceView | None]
 UserData = Callable[[Attempt], str]
-# Called inside the transaction that ends or holds a job; what it returns runs after the commit.
+# Called inside the transaction that ends or holds a job; the function it returns runs after the commit.
 OnEnd = Callable[[Connection, Job], Callable[[], None] | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """What apply acts through."""
+    """The dependencies of Apply."""
 
     engine: Engine
     provider: Provider
@@ -82,13 +82,13 @@ class Apply:
     def __init__(self, ports: Ports, instance_of: InstanceOf) -> None:
         self._p = ports
         self._instance_of = instance_of
-        self._unknown: dict[str, int] = {}  # launch token -> answers that said nothing
+        self._unknown: dict[str, int] = {}  # launch token -> number of inconclusive answers
 
     def carry_out(self, action: Action) -> str:
-        """Do it; a sentence about the outcome.
+        """Carry out the action and return a sentence about the outcome.
 
-        Raises Stale where a row moved on, StoreError or ProviderError where the outcome is unknown: then nothing is recorded
-        but the journal's open entry, and the next tick decides anew.
+        Raises Stale if a row moved on, StoreError or ProviderError if the outcome is unknown. Then only the journal records
+        the failure, and the next tick decides anew.
         """
         now = self._p.clock.now()
         with self._p.engine.begin() as connection:
@@ -108,7 +108,7 @@ class Apply:
         return outcome
 
     def _effect(self, action: Action) -> Effect:
-        """Perform the outside part; what is returned records it."""
+        """Perform the external effect and return the function that records it."""
         handlers: dict[type, Callable[[Any], Effect]] = {
             Plan: lambda a: lambda c: (self._plan(c, a), None),
             Launch: self._launch,
@@ -170,14 +170,14 @@ class Apply:
                 return lambda c: (self._refused(c, attempt, error), None)
             if not self._given_up(attempt, e):
                 raise
-            # Should a machine have come of it all the same, it belongs to nobody and is ended when it shows.
+            # If a machine was started all the same, it belongs to no attempt and is ended when a listing shows it.
             why = f"ordered {UNKNOWN_MAX} times without an answer that says anything: {e}"
             return lambda c: (self._refused(c, attempt, error, why), None)
         self._unknown.pop(attempt.token, None)
         return lambda c: (self._launched(c, attempt, view), self._p.launched)
 
     def _given_up(self, attempt: Attempt, error: ProviderError) -> bool:
-        """The order was repeated often enough. What the cloud has against us says nothing about this one."""
+        """Whether the order was repeated often enough. Throttling and bad credentials say nothing about the order itself."""
         if not isinstance(error, Throttled | CredentialsExpired):
             self._unknown[attempt.token] = self._unknown.get(attempt.token, 0) + 1
         if self._unknown.get(attempt.token, 0) < UNKNOWN_MAX:
@@ -232,7 +232,7 @@ class Apply:
         )
 
     def _give_back(self, action: GiveBack) -> Effect:
-        """What was wanted of it, to drain, is taken back first: it would else do so again as soon as it has the job."""
+        """Withdraw the order to drain first: otherwise the attempt drains again as soon as it has the job."""
         attempt = self._load(action.job, action.attempt)
         asked = replace(attempt, desired_want=str(Want.RUN), desired_sequence=attempt.desired_sequence + 1)
         self._tell(asked, Want.RUN, action.reason)
@@ -274,7 +274,7 @@ class Apply:
         return record
 
     def _pace(self, action: Pace) -> Effect:
-        """The agent is told where it changes something; that it was thought about is kept in any case."""
+        """Tell the agent if the interval changes; the row records the policy's answer in any case."""
         attempt = self._load(action.job, action.attempt)
         after = replace(attempt, pace_seconds=action.seconds, pace_saves=action.saves, pace_why=action.reason)
         if action.seconds == attempt.pace_seconds:
@@ -290,7 +290,7 @@ class Apply:
         return record
 
     def _tell(self, a: Attempt, want: Want, why: str, seconds_left: float | None = None, *, keep: bool = False) -> None:
-        """Put what its agent is to do where it looks for it."""
+        """Write the agent's orders to its desired object in the store."""
         told = Desired(a.desired_sequence, want, a.desired_save, seconds_left, why, a.desired_partial, a.pace_seconds, keep)
         self._p.store.put(object_keys.desired_key(a.job, a.number), json_codec.encode(told))
 
@@ -313,13 +313,13 @@ class Apply:
         return f"{action.event}: {action.reason}"
 
     def _pause(self, c: Connection, attempt: Attempt) -> past_attempts.Pause | None:
-        """That ends as the attempt begins to run."""
+        """The pause that ends as the attempt begins to run."""
         now, entries = self._p.clock.now(), self._p.heads.log(attempt.job).entries
         final = next((e for e in reversed(entries) if e.final and e.checkpoint == attempt.from_checkpoint), None)
         return past_attempts.measure(c, attempt, written_at(final, now) if final is not None else None, now)
 
     def _tidy(self, a: Attempt) -> None:
-        """An attempt that is over leaves no object that a listing would still show."""
+        """Remove the objects of an attempt that is over, so that no listing shows them any more."""
         keys = [object_keys.live_key(a.job, a.number), object_keys.desired_key(a.job, a.number)]
         try:
             self._p.store.delete(keys)

@@ -1,4 +1,4 @@
-"""Changes of attempts and jobs as values: what a row looks like after an action. No I/O here."""
+"""Pure functions that compute the rows of attempts and jobs after an action. No I/O here."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from spotsurfer.model.state_machine import ATTEMPT, JOB, AttemptEvent, JobEvent,
 from spotsurfer.ports.provider import InstanceView
 from spotsurfer.store.head_logs import written_at
 
-# How long a pool is left alone after its first refusal, and the longest; each further one doubles the wait.
+# Seconds without orders to a pool after its first refusal, and the longest wait; each further refusal doubles the wait.
 COOLDOWN_SECONDS: dict[type[ProviderError], tuple[float, float]] = {
     NoCapacity: (60.0, 1800.0),
     QuotaExceeded: (300.0, 3600.0),
     ProviderDenied: (600.0, 3600.0),
     Invalid: (600.0, 3600.0),
 }
-UNKNOWN_SECONDS = (60.0, 1800.0)  # after an order that was given up without an answer that says anything
-# The first of these that an attempt takes is why it ended.
+UNKNOWN_SECONDS = (60.0, 1800.0)  # after an order that was given up without a conclusive answer
+# The first of these events that an attempt takes is the reason of its end.
 SAY_WHY = frozenset(
     {
         AttemptEvent.RESTORE_FAILED,
@@ -39,7 +39,7 @@ SAY_WHY = frozenset(
 
 
 def refusal(error: ProviderError) -> bool:
-    """The cloud said a clear no; anything else leaves the outcome unknown and the order is repeated with its token."""
+    """Whether the cloud clearly refused; other errors leave the outcome unknown, and the order is repeated with its token."""
     return type(error) in COOLDOWN_SECONDS
 
 
@@ -65,13 +65,13 @@ def planned(plan: Plan, family: str, lease_seconds: float, now: datetime) -> Att
 
 
 UNKNOWN_POOL = Pool("", "", "", "")
-UNKNOWN_LEASE_SECONDS = 3600.0  # of a machine that the database has lost: few set a longer one, and its agent may say better
+UNKNOWN_LEASE_SECONDS = 3600.0  # of a machine that the database lost; few set a longer one, and the agent's report corrects it
 
 
 def recalled(
     action: Recall, grant: Head, token: str, view: InstanceView | None, lease_seconds: float, now: datetime
 ) -> Attempt:
-    """The row of an attempt that the store knows and the database has lost. What its machine costs is not known any more.
+    """The row of an attempt that the store knows and the database lost. The price of its machine is lost, too.
 
     `lease_seconds`: of machines that are ordered now.
     """
@@ -126,7 +126,7 @@ def after(attempt: Attempt, event: AttemptEvent, reason: str, now: datetime, see
         moved = replace(moved, released_at=(seen.ended_at if seen else None) or now)
     if seen is not None and seen.reclaimed:
         moved = replace(moved, reclaimed=True)
-    if seen is not None and moved.launched_at is None:  # the answer to its order was lost, its bill is not
+    if seen is not None and moved.launched_at is None:  # the answer to its order was lost, but the machine costs money
         moved = replace(moved, instance=seen.id, launched_at=seen.launched_at)
     return moved
 
@@ -135,7 +135,7 @@ def job_after(job: Job, event: JobEvent, reason: str, exit_code: int | None, now
     """The job after one edge of its table; raises IllegalTransition."""
     state = advance(JOB, job.state, event)
     ended = event in (JobEvent.SUCCEEDED, JobEvent.FAILED, JobEvent.CANCELLED)
-    if event in (JobEvent.RESUMED, JobEvent.ATTEMPT_PLANNED):  # whoever wants it held all the same has said why
+    if event in (JobEvent.RESUMED, JobEvent.ATTEMPT_PLANNED):  # a wish to hold it keeps its reason
         reason = "" if job.wish is Wish.RUN else job.reason
     return replace(
         job,

@@ -24,15 +24,14 @@ from spotsurfer.ports.service import Moment
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import observations, timeline, usage
 
-# How much of a job's work is done: the time it ran, without what was lost with a machine and has to be done again.
-
-KEPT_ALL = ("keeping", "drained", "finished")  # what an agent says last when nothing is lost with its machine
+# ---- Progress: the time that a job ran, without work that was lost with a machine and must be repeated
+KEPT_ALL = ("keeping", "drained", "finished")  # an agent's last state if nothing is lost with its machine
 
 
 def done_seconds(attempts: Sequence[Attempt], told: Mapping[int, tuple[datetime, Report]], saved: bool, now: datetime) -> float:
-    """Seconds of running that count, over all attempts. `told`: the last report of each, and when it came, on our clock.
+    """Seconds of work that count, over all attempts. `told`: the last report of each, and when it came, on our clock.
 
-    `saved` False: the job can't be saved, so that only what runs now counts. Machines are reckoned to be equally fast.
+    `saved` False: the job can't be saved, so that only the present run counts. All machines count as equally fast.
     """
     granted = [a for a in attempts if a.granted_at is not None]
     total = 0.0
@@ -50,7 +49,7 @@ def done_seconds(attempts: Sequence[Attempt], told: Mapping[int, tuple[datetime,
 def at_risk_seconds(
     attempts: Sequence[Attempt], told: Mapping[int, tuple[datetime, Report]], saved: bool, now: datetime
 ) -> float:
-    """Of `done_seconds`, those that would have to be done again if the job's machine were gone now without a word."""
+    """The part of `done_seconds` that must be repeated if the job's machine disappears now without notice."""
     holder = next((a for a in attempts if a.state in HOLDS and a.state is not AttemptState.RESTORING and a.granted_at), None)
     if holder is None or holder.granted_at is None:
         return 0.0
@@ -62,37 +61,36 @@ def at_risk_seconds(
 
 
 def _ran(a: Attempt, until: datetime | None, report: Report | None) -> float:
-    """From the job's start there until then."""
+    """Seconds from the job's start under this attempt until `until`."""
     if a.granted_at is None or until is None:
         return 0.0
     restored = (report.restore_seconds or 0.0) if report is not None else 0.0
     return max(0.0, (until - a.granted_at).total_seconds() - restored)
 
 
-# Turns what agents report, and prices that change, into moments of the timeline and lasting figures.
-
+# ---- Recorder: turns news in reports, and price changes, into timeline events and figures
 log = structlog.get_logger()
-GROWTH = 1.5  # after a near miss a machine must have so many times the memory: the next size of most families has twice
+GROWTH = 1.5  # factor of memory that a machine needs after a near miss; the next size of most families has twice
 Data = dict[str, str | int | float | bool | None]
 Key = tuple[JobId, AttemptNumber]
 
 
 class EventRecorder:
-    """Remembers the last report and price of each attempt of the jobs that are open, to tell what is new.
+    """Remembers the last report and price of each attempt of open jobs, to find what is new.
 
-    Of a job that it does not know, because it is new, was opened again, or the controller was restarted, the database tells.
+    It reads the database for a job that it does not know: a new or reopened one, or any after a restart of the controller.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._prices: dict[Key, int] = {}
-        self._floors: dict[str, int] = {}  # job -> bytes of memory that near misses showed to be needed
-        self._kills: dict[str, frozenset[AttemptNumber]] = {}  # job -> attempts that ended because memory did
+        self._floors: dict[str, int] = {}  # job -> bytes of memory that it needs, as near misses showed
+        self._kills: dict[str, frozenset[AttemptNumber]] = {}  # job -> attempts that ran out of memory
         self._last: dict[tuple[str, int], tuple[datetime, Report]] = {}
         self._jobs: frozenset[JobId] = frozenset()
 
     def attend(self, jobs: Sequence[JobSeen]) -> None:
-        """These are open from now on: learn what was said of those that are not known yet, and forget all others."""
+        """Set the open jobs: load the history of those not known yet, and forget all others."""
         now_open = frozenset(s.job.id for s in jobs)
         if gone := self._jobs - now_open:
             self._last = {k: said for k, said in self._last.items() if k[0] not in gone}
@@ -108,11 +106,11 @@ class EventRecorder:
         self._jobs = now_open
 
     def words(self, attempts: Sequence[Attempt]) -> dict[AttemptNumber, Report]:
-        """The last report of each attempt of a job, of those that ever spoke."""
+        """The last report of each attempt of a job that ever reported."""
         return {a.number: self._last[a.job, a.number][1] for a in attempts if (a.job, a.number) in self._last}
 
     def reckoned(self, snapshot: Snapshot, now: datetime) -> Snapshot:
-        """The snapshot with what agents said before: how much work is done, and what a save cost."""
+        """The snapshot with figures from earlier reports: the work done, and the cost of a save."""
         return replace(snapshot, jobs=[self._reckoned(seen, now) for seen in snapshot.jobs])
 
     def _reckoned(self, seen: JobSeen, now: datetime) -> JobSeen:
@@ -128,7 +126,7 @@ class EventRecorder:
         return replace(known, done_seconds=done, at_risk_seconds=at_risk_seconds(seen.attempts, words, saved, now))
 
     def record(self, observer: Observer, snapshot: Snapshot, now: datetime) -> None:
-        """Write down what changed since the last tick."""
+        """Write the changes since the last tick to the database."""
         known = {(s.job.id, a.number) for s in snapshot.jobs for a in s.attempts}
         changed = [h.report for k in sorted(observer.changed) if (h := observer.reports.heard(*k)) is not None]
         reports = [r for r in changed if (r.job, r.attempt) in known and not self._is_known(r)]
@@ -143,9 +141,9 @@ class EventRecorder:
         observer.reports.noted(observer.changed)
 
     def _taken(self, observer: Observer, reports: Sequence[Report], now: datetime) -> Sequence[Report]:
-        """Those that were written down: all at once, or, where that fails, each by itself.
+        """Write the reports, all at once, or each by itself if that fails, and return those that were written.
 
-        One that can't be written down is as good as one that can't be read.
+        A report that can't be written counts as one that can't be read.
         """
         if not reports:
             return ()
@@ -167,7 +165,7 @@ class EventRecorder:
         return reports
 
     def sized(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot with each job asking for no less memory than near misses showed that it needs."""
+        """The snapshot with each job asking for at least the memory that it needs, as near misses showed."""
         return replace(snapshot, jobs=[self._sized(seen) for seen in snapshot.jobs])
 
     def _sized(self, seen: JobSeen) -> JobSeen:
@@ -178,7 +176,7 @@ class EventRecorder:
         return replace(seen, job=replace(seen.job, spec=replace(spec, memory_bytes=floor)), memory_floor_bytes=floor)
 
     def _is_known(self, r: Report) -> bool:
-        """It was written down already: by the controller before this one, when it was heard."""
+        """Whether the previous controller already wrote this report to the database."""
         _, before = self._last.get((r.job, r.attempt), (None, None))
         return before is not None and before.sequence == r.sequence
 
@@ -217,7 +215,7 @@ class EventRecorder:
 
 
 def news(before: Report | None, r: Report) -> Iterator[tuple[Kind, str, Data]]:
-    """What a report says that the one before it did not."""
+    """The news in a report, compared with the one before it."""
     if r.notice is not None and (before is None or before.notice is None or before.notice.id != r.notice.id):
         left = r.notice.seconds_left
         text = f"{r.notice.kind}: {left:.0f} s left" if left is not None else r.notice.kind
@@ -256,7 +254,7 @@ def news(before: Report | None, r: Report) -> Iterator[tuple[Kind, str, Data]]:
 
 
 def _stage(r: Report) -> str:
-    """What the job says of itself, in a few words."""
+    """The stage that the job itself reports, in a few words."""
     memory = size(r.hint_memory_bytes) if r.hint_memory_bytes else ""
     cores = f"{r.hint_cores:g} processors" if r.hint_cores else ""
     needs = " and ".join(x for x in (memory, cores) if x)
@@ -264,9 +262,9 @@ def _stage(r: Report) -> str:
 
 
 def steps_news(before: Sequence[StepRun], now: Sequence[StepRun]) -> Iterator[tuple[Kind, str, Data]]:
-    """Steps that ended or began under an attempt; of a job with one step alone nothing is said."""
+    """Steps that ended or began under an attempt; nothing for a job with a single step."""
     known = {(run.number, run.exit_code) for run in before}
-    told = bool(before) and (len(now) > 1 or now[0].name != MAIN)  # what an attempt first tells, it took over
+    told = bool(before) and (len(now) > 1 or now[0].name != MAIN)  # steps in the first report were taken over
     for run in [run for run in now if told and (run.number, run.exit_code) not in known]:
         data: Data = {"step": run.name, "exit_code": run.exit_code, "cpu_seconds": run.cpu_seconds}
         if run.exit_code is None:
@@ -276,7 +274,7 @@ def steps_news(before: Sequence[StepRun], now: Sequence[StepRun]) -> Iterator[tu
 
 
 def miss_text(miss: NearMiss) -> str:
-    """A near miss, or worse, in one sentence."""
+    """A near miss or a kill for memory, in one sentence."""
     if miss.killed:
         return (
             f"the kernel killed it, because the {size(miss.machine_bytes)} of its machine ended; "
@@ -289,7 +287,7 @@ def miss_text(miss: NearMiss) -> str:
 
 
 def floor_bytes(miss: NearMiss) -> int:
-    """What a machine must have after it."""
+    """Bytes of memory that a machine must have after a near miss."""
     return int(miss.machine_bytes * GROWTH)
 
 

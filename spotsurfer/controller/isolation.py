@@ -1,4 +1,4 @@
-"""One job's trouble stays its own: who can't be dealt with is set aside, and the others go on."""
+"""Isolates failures: a job that the controller can't deal with is set aside, and the others go on."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from spotsurfer.model.job import JobId, JobSpec
 from spotsurfer.model.snapshot import JobSeen, Snapshot
 
 log = structlog.get_logger()
-# What these say is of the store, the database or the host: no job is to blame, and the next tick tries again.
+# These errors concern the store, the database or the host: no job is to blame, and the next tick tries again.
 NOBODYS = (SpotsurferError, StoreError, SQLAlchemyError, OSError, MemoryError)
 T = TypeVar("T")
 
 
 def isolated(step: Callable[[Snapshot], T], snapshot: Snapshot) -> T:
-    """`step` of the snapshot, in which each job that it fails for, even alone, is set aside. A job that it fails for even so is
-    left out this time. Raises what is no job's fault.
+    """`step` of the snapshot, after setting aside each job for which it fails even alone. If it fails for a job that is set
+    aside, the job is left out this time. Raises errors that are no job's fault.
     """
     try:
         return step(snapshot)
@@ -38,7 +38,7 @@ def isolated(step: Callable[[Snapshot], T], snapshot: Snapshot) -> T:
 
 
 def _checked(step: Callable[[Snapshot], object], snapshot: Snapshot, seen: JobSeen) -> JobSeen | None:
-    """The job as `step` can take it; None = it can't."""
+    """The job, set aside if needed, so that `step` works for it; None = it fails even so."""
     error = _error(step, snapshot, seen)
     if error is None:
         return seen
@@ -61,23 +61,23 @@ def _error(step: Callable[[Snapshot], object], snapshot: Snapshot, seen: JobSeen
 
 
 def _nobodys(error: Exception) -> bool:
-    """An impossible change of state is a bug that one job brought to light."""
+    """Whether the error is no job's fault. IllegalTransition is a bug that one job revealed: it counts against that job."""
     return isinstance(error, NOBODYS) and not isinstance(error, IllegalTransition)
 
 
 class Aside:
-    """Jobs that an action failed for. They stay set aside until their users order them to go on."""
+    """Jobs for which an action failed. They stay set aside until their users order them to go on."""
 
     def __init__(self) -> None:
         self._failed: dict[JobId, tuple[Exception, datetime]] = {}
 
     def add(self, job: JobId | None, error: Exception, now: datetime) -> None:
-        """The action was about this job."""
+        """Set aside the job of an action that failed."""
         if job is not None:
             self._failed.setdefault(job, (error, now))
 
     def of(self, jobs: Sequence[JobSeen]) -> list[JobSeen]:
-        """All jobs, those set aside that an action failed for. Forgets who is tried again, and who is over."""
+        """All jobs, with the failed ones set aside. Forgets jobs that are tried again or are over."""
         resumed = {s.job.id: s.job.resumed_at for s in jobs}
         self._failed = {
             job: (error, at)
@@ -88,7 +88,7 @@ class Aside:
 
 
 def set_aside(seen: JobSeen, error: Exception) -> JobSeen:
-    """The job with why, and with nothing but what limits count: its machines and its priority."""
+    """The job with the reason, and with only those facts that limits count: its machines and its priority."""
     trouble, spec = f"{type(error).__name__}: {error}", seen.job.spec
     _tell(seen.job.id, trouble)
     bare = replace(seen.job, spec=JobSpec(spec.name, spec.command, priority=spec.priority))
@@ -97,5 +97,5 @@ def set_aside(seen: JobSeen, error: Exception) -> JobSeen:
 
 @functools.lru_cache(maxsize=1000)
 def _tell(job: JobId, trouble: str) -> None:
-    """Once, with where it happened: the same trouble comes at each tick."""
+    """Log the error once, with its traceback: the same error comes at each tick."""
     log.exception("job.set-aside", job=job, error=trouble)

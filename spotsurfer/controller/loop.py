@@ -42,7 +42,7 @@ CHANGES_CLOUD = (Launch, Terminate, Sweep)
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """What says what is worth it: which machine, what is bought for deadlines, how often jobs are saved, and their size."""
+    """The policies: which machine to use, what to buy for deadlines, how often to save jobs, and their size."""
 
     placement: Policy
     purchase: Purchase | None = None
@@ -51,7 +51,7 @@ class Policies:
 
 
 class Loop:
-    """The controller's heart. `tick` is called by one scheduler, never twice at once."""
+    """The controller's loop. One scheduler calls `tick`, never twice at once."""
 
     def __init__(
         self, engine: Engine, observer: Observer, apply: Apply, policies: Policies, clock: Clock, leadership: Leadership
@@ -61,7 +61,7 @@ class Loop:
         self._apply = apply
         self._policies = policies
         self._almanac = SpotAvailability(engine)
-        self._alarms: dict[str, datetime] = {}  # when each was told last
+        self._alarms: dict[str, datetime] = {}  # alarm -> when it was last reported
         self._clock = clock
         self._leadership = leadership
         self._chronicle = EventRecorder(engine)
@@ -81,7 +81,7 @@ class Loop:
             now = self._clock.now()
             try:
                 self._leadership.check()
-            except StoreError:  # what changes the cloud asks again
+            except StoreError:  # actions that change the cloud check again
                 self._observer.reports.lost()
             observed = self._almanac.noted(self._observer.look(now), now)
             self._chronicle.attend(observed.jobs)
@@ -101,21 +101,21 @@ class Loop:
             return replace(decision, advanced=advanced)
 
     def _sized(self, snapshot: Snapshot, now: datetime) -> Snapshot:
-        """With each job asking for what it needs: as its size policy says, else as near misses showed."""
+        """The snapshot with each job asking for the size that it needs: from its size policy, else from near misses."""
         floored = self._chronicle.sized(snapshot)
         if self._courses is None:
             return floored
         return self._courses.sized(snapshot, lambda seen: self._chronicle.words(seen.attempts), floored.jobs, now)
 
     def _carry_out(self, actions: Sequence[Action]) -> tuple[dict[JobId, list[str]], bool]:
-        """What was done, by job, and whether a state moved on."""
+        """Carry out the actions; returns their outcomes by job, and whether a state moved on."""
         done: dict[JobId, list[str]] = defaultdict(list)
         unmarked: set[JobId] = set()
         advanced = False
         for action in actions:
             job = getattr(action, "job", None)
             if isinstance(action, Grant) and job in unmarked:
-                continue  # it was decided for attempts as they were to be after their marks
+                continue  # this action relied on a mark that was not recorded
             outcome = self._try(action)
             if outcome is not None and job is not None:
                 done[job].append(outcome)
@@ -125,7 +125,7 @@ class Loop:
         return done, advanced
 
     def _try(self, action: Action) -> str | None:
-        """Errors of one action touch no other job."""
+        """Carry out one action; its errors affect no other job."""
         name = type(action).__name__
         try:
             if isinstance(action, CHANGES_CLOUD):
@@ -147,7 +147,7 @@ class Loop:
             log.error("action.failed", action=name, error=str(e), job=getattr(action, "job", None))
             self._observer.trouble.host = f"{name}: {e}"
             return None
-        except Exception as e:  # what its machines wrote may be in it: no other job may suffer
+        except Exception as e:  # its machines' data may cause it: no other job may suffer
             log.exception("action.refused", action=name, error=str(e), job=getattr(action, "job", None))
             self._aside.add(getattr(action, "job", None), e, self._clock.now())
             return None
@@ -155,7 +155,7 @@ class Loop:
         return outcome
 
     def _explain(self, decision: Decision, done: dict[JobId, list[str]], now: datetime) -> None:
-        """Keep what was decided where something was done or the reason for waiting changed."""
+        """Record the decision for each job with an action or a changed reason for waiting."""
         jobs = set(done) | {j for j, note in decision.notes.items() if self._notes.get(j) != note}
         self._notes = dict(decision.notes)
         if not jobs:
@@ -167,7 +167,7 @@ class Loop:
                 timeline.add_decision(connection, job, why)
 
     def _alert(self, alarms: tuple[str, ...], now: datetime) -> None:
-        """A policy that fails is told in the log and in the timeline: at once, and again each hour that it does."""
+        """Report a failing policy in the log and in the timeline: at once, and again each hour while it fails."""
         self._alarms = {alarm: at for alarm, at in self._alarms.items() if now - at < TOLD_AGAIN}
         for alarm in (a for a in alarms if a not in self._alarms):
             self._alarms[alarm] = now
@@ -183,14 +183,14 @@ class Loop:
         self.last_error = trouble
 
     def preview(self, job: Job) -> Preview:
-        """What would be launched for it, as the world was last seen. Raises Conflict before the first look."""
+        """A dry run of the launch for a job, on the last snapshot. Raises Conflict before the first look."""
         seen = self.last_seen
         if seen is None:
             raise Conflict("the controller has not looked at the cloud yet: ask again in some seconds")
         return preview(job, seen, self._policies.placement, self._clock.now())
 
     def forecast(self, job: JobId) -> Forecast | None:
-        """What is to be expected of an open job with a deadline, as the world was last seen; None where nothing can be said."""
+        """The forecast for an open job with a deadline, on the last snapshot; None if there is none."""
         snapshot, purchase = self.last_seen, self._policies.purchase
         seen = next((s for s in snapshot.jobs if s.job.id == job), None) if snapshot is not None else None
         if snapshot is None or seen is None or purchase is None:
@@ -198,7 +198,7 @@ class Loop:
         try:
             view = view_of(snapshot, seen, self._clock.now())
             return None if view is None else forecast(purchase, view)
-        except Exception as e:  # a policy is somebody else's code: a question about a job must not fail for it
+        except Exception as e:  # a policy is third-party code: a query about a job must not fail because of it
             log.error("policy.failed", error=f"{type(e).__name__}: {e}", job=job)
             return None
 
@@ -207,7 +207,7 @@ class Loop:
         return self._levels.get(job.id, job.spec.priority)
 
     def size_of(self, job: JobId) -> str:
-        """What its size policy says of a job, with the numbers; "" where none is asked."""
+        """The explanation of a job's size policy, with the numbers; "" if the job has none."""
         return "" if self._courses is None else self._courses.said(job)
 
     def note_of(self, job: JobId) -> str:

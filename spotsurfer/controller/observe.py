@@ -1,4 +1,4 @@
-"""Ports and database -> Snapshot. Marks what is stale or incomplete; decides nothing."""
+"""Builds the Snapshot from ports and database. It marks stale or incomplete facts and decides nothing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from spotsurfer.store.head_logs import HeadLogs
 
 Signs = dict[str, list[Row]]  # by instance
 RECENT = timedelta(days=1)
-AWAITED_SECONDS = 0.5  # between two listings while somebody waits for the room of a machine that was told to end
+AWAITED_SECONDS = 0.5  # between two listings while a job waits for the room of a machine that is being ended
 # In these states the head decides what comes next, so it is read at every tick.
 CURIOUS = frozenset(
     {AttemptState.READY, AttemptState.RESTORING, AttemptState.DRAINING, AttemptState.LOST, AttemptState.RELEASING}
@@ -49,7 +49,7 @@ CURIOUS = frozenset(
 
 @dataclass
 class Trouble:
-    """What could not be observed, for people."""
+    """Failures of the last look, for people."""
 
     cloud: str = ""
     store: str = ""
@@ -93,7 +93,7 @@ class Observer:
     def look(self, now: datetime) -> Snapshot:
         """The world at `now`."""
         self.trouble = Trouble()
-        self._listen(now)  # first: what the cloud takes for its answers must not be taken for silence
+        self._listen(now)  # first: time spent waiting for the cloud must not count as silence of agents
         self._look_out(now)
         complete = self._list_instances(now)
         self._ask_offers(now)
@@ -134,9 +134,9 @@ class Observer:
         )
 
     def instance_of(self, token: str, known: InstanceId | None) -> InstanceView | None:
-        """The machine of a launch token in the last listing; `known`: its id, where its order was answered.
+        """The machine of a launch token in the last listing; `known`: its id, if its order was answered.
 
-        Whoever orders a machine like ours by hand copies its tags, and so its token.
+        A token alone is not enough: a machine that a person orders like ours copies its tags, and so its token.
         """
         some = self._of_token.get(token, [])
         if known is not None:
@@ -148,7 +148,7 @@ class Observer:
         return self._offers
 
     def _look_out(self, now: datetime) -> None:
-        """What other witnesses say; where they say that states changed, the listing is asked for anew."""
+        """Read the other witnesses; if they report changed states, fetch the listing anew."""
         if not self._due(now):
             return
         try:
@@ -157,13 +157,13 @@ class Observer:
             self.trouble.cloud = f"the queue of the cloud's events can't be read: {e}"
 
     def _due(self, now: datetime) -> bool:
-        """Looks that follow each other at once are about the store: the cloud is asked at its own pace."""
+        """Whether the cloud is listed in this look. Looks in quick succession concern the store; the cloud has its own pace."""
         every = min(self._listing_every, timedelta(seconds=AWAITED_SECONDS)) if self._awaited else self._listing_every
         return not self._listing_complete or self._listing_at is None or now - self._listing_at >= every
 
     def _list_instances(self, now: datetime) -> bool:
         if not self._due(now):
-            return True  # what it says is as old as `listing_at` says
+            return True  # its age is that of `listing_at`
         self._listing_complete = self._list_afresh(now)
         return self._listing_complete
 
@@ -178,7 +178,7 @@ class Observer:
         of_token = defaultdict[str, list[InstanceView]](list)
         for view in self._listing.values():
             of_token[view.token].append(view)
-        self._of_token = dict(of_token)  # at once: others ask while we look
+        self._of_token = dict(of_token)  # in one assignment: other threads read it meanwhile
         if listing.complete:
             self._listing_at = now
         return listing.complete
@@ -208,7 +208,7 @@ class Observer:
             return self._job(job, attempts, signs, now)
         except NOBODYS:
             raise
-        except Exception as e:  # bytes of others are in it
+        except Exception as e:  # it parses untrusted bytes
             return set_aside(JobSeen(job, attempts, self._instances(attempts)), e)
 
     def _job(self, job: Job, attempts: list[Attempt], signs: Signs, now: datetime) -> JobSeen:
@@ -236,9 +236,9 @@ class Observer:
         return {a.number: _instance(v) for a in living if (v := self.instance_of(a.token, a.instance)) is not None}
 
     def _ahead(self, attempts: Mapping[JobId, Sequence[Attempt]], now: datetime) -> str:
-        """Agents that speak for attempts that this database has never heard of: it is older than the store.
+        """Names reports of attempts that this database does not know, which shows that it is older than the store.
 
-        Before this process has seen who speaks, nobody knows.
+        Before this process has listed the reports, that is unknown.
         """
         if not self.reports.listed:
             return "the reports of agents were not listed yet"
@@ -279,7 +279,7 @@ def _agent(heard: Heard, spoke_at: datetime) -> AgentSeen:
     r = heard.report
     deadline = None
     if r.notice is not None and r.notice.seconds_left is not None:
-        deadline = heard.changed_at + timedelta(seconds=r.notice.seconds_left)  # what is left counts from this very report
+        deadline = heard.changed_at + timedelta(seconds=r.notice.seconds_left)  # the time left counts from this report
     return AgentSeen(
         state=str(r.state),
         sequence=r.sequence,

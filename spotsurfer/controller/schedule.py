@@ -1,4 +1,7 @@
-"""The periodic tick, and what runs beside it in the background: checkpoint GC, rehearsals, long operations."""
+"""The periodic tick, and the background work beside it: checkpoint GC, rehearsals, long operations.
+
+The schedule holds a few periodic ticks in memory. It knows no due times of jobs: `decide` looks at everything each time.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,10 @@ from spotsurfer.model.actions import Decision
 from spotsurfer.model.errors import Superseded
 from spotsurfer.model.job import Job, JobId
 
-# A handful of periodic ticks in memory. Due times of jobs are not here: `decide` looks at everything each time.
 
 log = structlog.get_logger()
 AGAIN_SECONDS = 0.5  # after a tick that acted; an action that keeps failing is not repeated more often
-NEXT_SECONDS = 0.02  # after one that moved a state on: that can't repeat itself, and waiting between two steps helps nobody
+NEXT_SECONDS = 0.02  # after a tick that moved a state on: that can't repeat endlessly, and a wait has no use
 
 
 class Schedule:
@@ -50,7 +52,7 @@ class Schedule:
         self.poke()
 
     def poke(self, after_seconds: float = 0.0) -> None:
-        """Look soon: somebody changed something."""
+        """Tick soon, because something changed."""
         if self._scheduler.running:
             soon = datetime.now(UTC) + timedelta(seconds=after_seconds)  # noqa: TID251 - the library's own time
             self._scheduler.modify_job("tick", next_run_time=soon)
@@ -61,7 +63,7 @@ class Schedule:
             self._scheduler.shutdown(wait=True)
 
     def _guarded(self) -> None:
-        """A tick that fails is logged and tried again: the world may be better next time. Losing the lead is final."""
+        """Tick; a failure is logged and tried again, but losing the lead is final."""
         try:
             decision = self._tick()
             if decision.advanced:
@@ -76,7 +78,7 @@ class Schedule:
             log.exception("tick.failed")
 
 
-# What runs beside the loop: the keeper of checkpoints, rehearsals, and long commands of users.
+# ---- Background: checkpoint GC, rehearsals, and long commands of users, beside the loop
 
 background_log = structlog.get_logger()
 TIDY_SECONDS = 5.0
@@ -84,7 +86,7 @@ TIDY_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Verbs:
-    """What the rest of the controller does for it."""
+    """Functions of the rest of the controller that the background work calls."""
 
     new_id: Callable[[str], JobId]
     poke: Callable[[], None]
@@ -113,7 +115,7 @@ class Background:
         self._tidying.start()
 
     def stop(self) -> None:
-        """End; what is under way is called off and left in a sound state."""
+        """End; operations under way are cancelled and leave a consistent state."""
         self._stop.set()
         self.errands.stop()
         self.keeper.stop()

@@ -1,4 +1,4 @@
-"""`ports.service.Service`: what the HTTP API asks of the controller."""
+"""The controller's implementation of `ports.service.Service`, which the HTTP API calls."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from spotsurfer.store.job_output import Output, Printed, attempts_with_output, c
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who this controller is."""
+    """The identity of this controller."""
 
     family: str
     generation: int
@@ -66,7 +66,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the service asks."""
+    """The dependencies of the service."""
 
     engine: Engine
     clock: Clock
@@ -127,7 +127,7 @@ class ControllerService:
         return made
 
     def preview(self, spec: JobSpec) -> Preview:
-        """What would be launched for such a job now."""
+        """A dry run of the launch of such a job now."""
         return self._loop.preview(Job(JobId("preview"), spec, JobState.QUEUED, 1, self._clock.now()))
 
     def info(self) -> Info:
@@ -164,7 +164,7 @@ class ControllerService:
         )
 
     def jobs(self, include_ended: bool = True) -> Sequence[JobStatus]:
-        """All jobs, newest first; rehearsals are their parents' business."""
+        """All jobs, newest first, without rehearsals."""
         with self._engine.connect() as connection:
             jobs = [j for j in rows.all_jobs(connection) if include_ended or j.state not in ENDED]
             jobs = [j for j in jobs if not rehearses(j)]
@@ -196,7 +196,7 @@ class ControllerService:
         ports: Mapping[tuple[str, str], int],
         head: HeadSeen | None = None,
     ) -> JobStatus:
-        """Asks neither database nor store: it is called for every job of a list. `head`: of a job that is looked at alone."""
+        """Asks neither database nor store, because a list calls it for every job. `head`: given for a single job."""
         costs = [self._observer.costs.of((a.job, a.number)) for a in attempts]
         seen = head or NONE
         return JobStatus(
@@ -219,7 +219,7 @@ class ControllerService:
         )
 
     def _steps_of(self, job: Job, attempts: list[Attempt], reports: dict[tuple[str, int], Report]) -> Sequence[StepRun]:
-        """What the head log says where the job is over, else the newest machine."""
+        """The steps from the head log if the job is over, else from the newest machine."""
         entries = self._heads.log(job.id).entries
         done = entries[-1].done if entries else None
         return done.steps if done is not None and done.steps else self._steps(job, attempts, reports)
@@ -277,9 +277,9 @@ class ControllerService:
             raise StoreUnwritable(f"the output of {one.id} can't be read: {e}") from e
 
     def printed(self, job: str, ask: LogAsk) -> LogFound:
-        """Both streams in the order in which they were printed. `ask.old_seconds` is for looks that follow one another."""
+        """Both streams in the order in which they were printed. `ask.old_seconds` serves repeated calls."""
         one, entries = self._entries(job, fresh=not ask.old_seconds)
-        ended = one.state in ENDED  # before the store is looked at: then it is all there
+        ended = one.state in ENDED  # read before the store: then all output is there
         if ended:
             ask = replace(ask, in_order=False, old_seconds=0.0)
 
@@ -322,17 +322,17 @@ class ControllerService:
         return self._output.result(one.id, end.epoch, path)
 
     def usage(self, job: str, since: datetime | None = None) -> Sequence[UsageSeen]:
-        """What a job used."""
+        """A job's usage."""
         with self._engine.connect() as connection:
             return usage.read(connection, rows.find_job(connection, job).id, since)
 
     def spots(self) -> Mapping[str, Sequence[SpotSeen]]:
-        """When spot could be had, by pool."""
+        """When spot was available, by pool."""
         with self._engine.connect() as connection:
             return observations.spot_seen_since(connection, self._clock.now() - KEPT)
 
     def costs(self, job: str | None, since: datetime | None = None) -> Sequence[CostLine]:
-        """What was spent, by attempt; `since`: of machines launched then or later."""
+        """The costs by attempt; `since`: of machines launched then or later."""
         with self._engine.connect() as connection:
             jobs = rows.all_jobs(connection)
             if job is not None:

@@ -1,4 +1,4 @@
-"""The only place where names become objects: settings, plug-ins, store, database, clock -> a controller."""
+"""Builds a controller from settings, plug-ins, store, database and clock. Only this file turns names into objects."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ from spotsurfer.store.master_key import StoreKey
 from spotsurfer.store.open_store import open_for
 
 log = structlog.get_logger()
-LISTING_SECONDS = 2.0  # between two listings of the cloud at least: looks that follow each other at once are about the store
+LISTING_SECONDS = 2.0  # at least between two listings of the cloud: looks in quick succession concern the store
 
 
 @dataclass
@@ -137,7 +137,7 @@ class _Base:
 
 
 def _limits(settings: Settings, base: _Base) -> Limits:
-    """What decisions must keep to: the operator's limits, and what else of the settings they go by."""
+    """The operator's limits, and the other settings that decisions use."""
     return replace(
         settings.limits.as_limits(),
         rebalance=base.provider.capabilities.rebalance,
@@ -269,7 +269,7 @@ def _submission(settings: Settings, base: _Base, observer: Observer) -> Submissi
 
 
 def _close(settings: Settings) -> None:
-    """What lies on this host is its owner's alone; releases before 0.3.0 left it open."""
+    """Restrict the controller's files on this host to its owner; releases before 0.3.0 left them open."""
     url = urlsplit(settings.store_url)
     folders = [settings.controller.data_dir, *([Path(unquote(url.path))] if url.scheme == "file" else [])]
     for folder in (f for f in folders if f.is_dir()):
@@ -312,19 +312,19 @@ def _policies(settings: Settings) -> Policies:
     takes = {group: {p.name for p in parameters_of(plugins.plugin(group, name))} for group, name in names.items()}
 
     def made(group: str) -> Any:
-        """With the table of its name, but for what only another kind of the same name takes."""
+        """A policy made with the table of its name, without keys that only another kind of that name takes."""
         others = {p for g, some in takes.items() if names[g] == names[group] for p in some} - takes[group]
         table = chosen.table_of(names[group]).items()
         return plugins.made(group, names[group], {k: v for k, v in table if k not in others})
 
     asked = settings.agent.checkpoint_interval is not None  # the operator has decided
     if SIZE in names:
-        made(SIZE)  # refused at the start, not at the first job
+        made(SIZE)  # to fail at the start, not at the first job
     return Policies(made(POLICIES), made(PURCHASE), None if asked else made(INTERVAL), _sizes(settings))
 
 
 def _sizes(settings: Settings) -> Sizes:
-    """Size policies are made for a job: its parameters win over the operator's table."""
+    """Size policies are made per job: the job's parameters win over the operator's table."""
 
     def make(name: str, parameters: Mapping[str, object]) -> Any:
         takes = {p.name for p in parameters_of(plugins.plugin(SIZE, name))}
@@ -335,7 +335,7 @@ def _sizes(settings: Settings) -> Sizes:
 
 
 def _publish(store: FileStore, runtime: Runtime) -> None:
-    """Instances fetch the agent from the store, by its hash."""
+    """Put the agent's runtime into the store, from which instances fetch it by its hash."""
     try:
         provision.push(store, runtime)
     except StoreFull as e:
@@ -351,7 +351,7 @@ def _logins(settings: Settings, base: _Base, observer: Observer) -> Logins:
 
 
 def _close_journal(engine: Engine, clock: Clock) -> None:
-    """Entries that a crash left open: the rows behind them did not move, so the first tick wants the same again."""
+    """Close entries that a crash left open: their rows did not move, so the first tick wants the same actions again."""
     with engine.begin() as connection:
         for number, action in journal.unfinished(connection):
             if not action.startswith("hook/"):

@@ -1,1 +1,1 @@
-"""Verbs: pure functions over the nouns. No clock, no chance, no I/O."""
+"""The decisions: pure functions over the values in `model`. No clock, no randomness, no I/O."""

@@ -1,7 +1,7 @@
-"""What to do about one attempt: an ordered list of rules, the first that matches wins.
+"""The rules for one attempt: an ordered list, the first rule that matches wins.
 
-At most one action an attempt and tick: a notice and a price move in the same tick would otherwise ask twice for the same
-drain, and the second has no edge.
+They yield at most one action per attempt and tick. Otherwise a notice and a move for the price in the same tick would ask for
+the same drain twice, and the second order has no edge in the state table.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from spotsurfer.model.job import HOLDS, OVER, WAITS, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.state_machine import AttemptEvent as E
 
-UNUSABLE = ("image", "input", "secrets", "user")  # error kinds of the agent where no machine would fare better
-# Why a job did not go on, by the agent's error kind -> what it means. Whatever has no row counts against the checkpoint.
+UNUSABLE = ("image", "input", "secrets", "user")  # error kinds of the agent that another machine would not avoid
+# The agent's error kind, if a job did not go on -> event and text. A kind without a row counts against the checkpoint.
 OUTCOMES: dict[str, tuple[E, str]] = {
     "store": (E.STORE_FAILED, "the store did not answer"),  # the same checkpoint again
     "refused": (E.RESTORE_REFUSED, "the machine could not go on with the checkpoint"),  # the same one, another machine type
@@ -27,13 +27,13 @@ OUTCOMES: dict[str, tuple[E, str]] = {
     "secrets": (E.STORE_FAILED, "the job's secrets do not open"),
     "user": (E.STORE_FAILED, "the job's user does not exist there"),
 }
-BLAMED = (E.RESTORE_FAILED, "the agent could not start the job")  # counts; after some of them the checkpoint before it
+BLAMED = (E.RESTORE_FAILED, "the agent could not start the job")  # counts; after some of them the previous checkpoint is taken
 
 Rule = Callable[[AttemptView, "Plans"], Action | None]
 
 
 class Plans:
-    """What the job as a whole intends, as far as its attempts must know."""
+    """The intentions of the whole job that its attempts must know."""
 
     def __init__(
         self,
@@ -44,9 +44,9 @@ class Plans:
         keeper: AttemptView | None = None,
     ) -> None:
         self.unwanted = unwanted  # waiters that are no longer needed
-        self.leaving = leaving  # what the holder should do about a machine that waits
+        self.leaving = leaving  # the holder's orders because of a move
         self.pace = pace  # how often the holder should save
-        self.keeper = keeper  # it keeps the job frozen, to some use
+        self.keeper = keeper  # the attempt that keeps the job frozen for a possible return
         self.way = way  # the job of higher priority that is to have its machines
 
 
@@ -70,21 +70,21 @@ def _terminate(c: AttemptView, reason: str) -> Terminate:
 
 
 def granted_after_all(c: AttemptView, _: Plans) -> Action | None:
-    """The head names it already: we crashed between the grant and its record."""
+    """The head names the attempt already: the controller crashed between the grant and its record."""
     if c.attempt.state is A.READY and c.owns:
         return _mark(c, E.EPOCH_GRANTED, "by the store it owns the job already")
     return None
 
 
 def given_back_after_all(c: AttemptView, _: Plans) -> Action | None:
-    """The head names it again: we crashed between that entry and its record."""
+    """The head names the attempt again: the controller crashed between that entry and its record."""
     if c.attempt.state is A.DRAINED and c.owns and c.head is not None and not (c.head.final or c.head.done):
         return _mark(c, E.GIVEN_BACK, "by the store it has the job again")
     return None
 
 
 def waiter_unwanted(c: AttemptView, plans: Plans) -> Action | None:
-    """A machine that waits for nothing is given back."""
+    """End a machine that is no longer needed."""
     if c.attempt.state not in WAITS:
         return None
     if finished(c.seen) or c.seen.job.wish is not Wish.RUN:
@@ -99,7 +99,7 @@ def waiter_unwanted(c: AttemptView, plans: Plans) -> Action | None:
 
 
 def planned(c: AttemptView, _: Plans) -> Action | None:
-    """What was written down is ordered, on a full view only."""
+    """Order a planned machine, on a complete view only."""
     if c.attempt.state is A.PLANNED and c.listing_complete:
         return Launch(c.attempt.job, c.attempt.number, c.attempt.purpose)
     return None
@@ -110,26 +110,26 @@ def gone(c: AttemptView, _: Plans) -> Action | None:
     if c.attempt.state is A.PLANNED or not c.gone:
         return None
     if c.over_by_head or (c.owns and c.head is not None and c.head.final):
-        return None  # it ended with its work done: the rules below say so step by step
+        return None  # it ended with its work done: the rules below record that step by step
     if (c.attempt.state is A.RESTORING and _is_broken(c)) or _is_unwhole(c):
-        return None  # its agent ended it and had said why: that counts
+        return None  # its agent ended it and had reported why: that counts
     if c.attempt.state in (A.DRAINED, A.FINISHED, A.LOST):
         return _terminate(c, "the machine has ended")
     why = "the cloud took the machine" if c.instance is not None and c.instance.reclaimed else "the machine is gone"
     if c.agent is not None and c.agent.state == "broken" and c.agent.error:
-        why = c.agent.error  # its agent ended it, and had said why
+        why = c.agent.error  # its agent ended it, and had reported why
     return _mark(c, E.INSTANCE_GONE, why)
 
 
 def appeared(c: AttemptView, _: Plans) -> Action | None:
-    """The cloud shows it."""
+    """The cloud's listing shows the machine."""
     if c.attempt.state is A.REQUESTED and c.instance is not None:
         return _mark(c, E.INSTANCE_SEEN, "the machine is in the cloud's listing")
     return None
 
 
 def booted(c: AttemptView, _: Plans) -> Action | None:
-    """The agent speaks; if it says that it can't do the work, the machine is given back."""
+    """The agent reports; if it reports that it can't do the work, end the machine."""
     if c.attempt.state not in (A.BOOTING, A.READY) or c.agent is None:
         return None
     if c.agent.workload_dead:
@@ -145,7 +145,7 @@ def booted(c: AttemptView, _: Plans) -> Action | None:
 
 
 def restored(c: AttemptView, _: Plans) -> Action | None:
-    """Did the job start there?"""
+    """The job started under the attempt, or could not."""
     if c.attempt.state is not A.RESTORING:
         return None
     if c.owns and c.head is not None and (c.head.done or c.head.final or c.head.number > c.attempt.head_number):
@@ -161,7 +161,7 @@ def restored(c: AttemptView, _: Plans) -> Action | None:
 
 
 def unwhole(c: AttemptView, _: Plans) -> Action | None:
-    """It ran, and the memory that was to come behind it, or its next step, could not be brought to life: that counts."""
+    """The job ran, but the rest of its memory, or its next step, failed: that counts as a failed restore."""
     if c.agent is not None and _is_unwhole(c):
         return _mark(c, E.RESTORE_FAILED, c.agent.error or "its memory could not be brought")
     return None
@@ -177,7 +177,7 @@ def _is_unwhole(c: AttemptView) -> bool:
 
 
 def ended(c: AttemptView, _: Plans) -> Action | None:
-    """The head says that the work is over."""
+    """The head shows that the work is over."""
     if c.attempt.state in (A.RUNNING, A.DRAINING) and c.over_by_head:
         return _mark(c, E.WORKLOAD_EXITED, "the job was cancelled" if _cancelled(c) else "its command has ended")
     return None
@@ -194,7 +194,7 @@ def drained(c: AttemptView, _: Plans) -> Action | None:
 
 
 def save_failed(c: AttemptView, _: Plans) -> Action | None:
-    """A checkpoint that failed leaves the job running where it was."""
+    """A failed checkpoint leaves the job running on its machine."""
     a, error = c.attempt, c.drain_error
     if error is None:
         return None
@@ -202,7 +202,7 @@ def save_failed(c: AttemptView, _: Plans) -> Action | None:
 
 
 def withdrawn(c: AttemptView, plans: Plans) -> Action | None:
-    """The reason to drain is gone before the drain was."""
+    """The reason to drain is gone before the drain finished."""
     a = c.attempt
     if a.state is A.DRAINING and plans.leaving.drain is None:
         return Ask(a.job, a.number, "run", a.desired_save, None, E.DRAIN_WITHDRAWN, "there is no reason to leave any more")
@@ -210,9 +210,9 @@ def withdrawn(c: AttemptView, plans: Plans) -> Action | None:
 
 
 def silent(c: AttemptView, _: Plans) -> Action | None:
-    """No news for longer than the lease (a holder has frozen itself by then), or never any."""
+    """No report for longer than the lease (a holder has frozen its job by then), or none at all."""
     s = c.attempt.state
-    unread = c.unread is not None and not c.unread.garbled  # by us, for now; what nobody can read is as good as none
+    unread = c.unread is not None and not c.unread.garbled  # unread for now; a report that can't be parsed counts as none
     boots = s is A.BOOTING and (c.agent.state == "boot" if c.agent is not None else not unread)
     if boots and c.hearing.seconds(c.attempt.since, c.now) > c.limits.boot_limit_seconds:
         return _mark(c, E.SILENT, f"no agent within {c.limits.boot_limit_seconds:.0f} s of booting")
@@ -234,7 +234,7 @@ def drain(c: AttemptView, plans: Plans) -> Action | None:
 
 
 def hurry(c: AttemptView, plans: Plans) -> Action | None:
-    """Who stands by is told that the job comes: it looks at the head more often from then on."""
+    """Tell a standby machine that the job comes, so that it looks at the head more often."""
     a = c.attempt
     if a.state is A.READY and plans.leaving.hurry and a.desired_want != "hurry":
         return Ask(a.job, a.number, "hurry", 0, None, None, "the job is about to come")
@@ -254,7 +254,7 @@ def save(c: AttemptView, plans: Plans) -> Action | None:
 
 
 def partial(c: AttemptView, _: Plans) -> Action | None:
-    """The user wants to see what there is so far. One machine is asked, once: what it does not bring is asked for anew."""
+    """The user wants the outputs so far. One machine is asked, once; if it does not deliver, the user asks again."""
     a, wanted = c.attempt, c.seen.job.partials_asked
     if a.state is not A.RUNNING or wanted <= max(x.desired_partial for x in c.seen.attempts):
         return None
@@ -262,13 +262,13 @@ def partial(c: AttemptView, _: Plans) -> Action | None:
 
 
 def pace(c: AttemptView, plans: Plans) -> Action | None:
-    """How often it is saved from now on, after each save anew."""
+    """Set the interval between saves, anew after each save."""
     found = plans.pace(c)
     return None if found is None else Pace(c.attempt.job, c.attempt.number, found.seconds, found.saves, found.why)
 
 
 def release(c: AttemptView, plans: Plans) -> Action | None:
-    """Nothing left to do there. A machine that just finished gets a moment for its last report (usage, frozen time)."""
+    """End a machine with nothing left to do. One that just finished gets a moment for its last report (usage, frozen time)."""
     if c.attempt.state not in (A.DRAINED, A.FINISHED, A.LOST):
         return None
     if plans.keeper is not None and plans.keeper.attempt.number == c.attempt.number:
@@ -282,19 +282,19 @@ def release(c: AttemptView, plans: Plans) -> Action | None:
 
 
 def _cancelled(c: AttemptView) -> bool:
-    """Its user ended the job, not the job itself."""
+    """Whether the user ended the job, not the job itself."""
     return c.head is not None and c.head.cancelled
 
 
 def release_again(c: AttemptView, _: Plans) -> Action | None:
-    """The order to end is repeated until a listing shows that it worked."""
+    """Repeat the order to end a machine until a listing shows that it worked."""
     if c.attempt.state is A.RELEASING and not c.gone and c.age_seconds > c.limits.release_again_seconds:
         return _terminate(c, "it is still there")
     return None
 
 
 def released(c: AttemptView, _: Plans) -> Action | None:
-    """Confirmed gone."""
+    """The machine is confirmed gone."""
     if c.attempt.state is A.RELEASING and c.gone:
         return _mark(c, E.INSTANCE_GONE, "the machine is gone")
     return None

@@ -1,4 +1,7 @@
-"""decide(snapshot, policy, now) -> Decision, with the judgement of agents that have gone silent. Pure."""
+"""decide(snapshot, policy, now) -> Decision, with the judgement of agents that have gone silent. Pure.
+
+This file holds the branches; all functions that it calls are pure, too.
+"""
 
 from __future__ import annotations
 
@@ -38,28 +41,27 @@ from spotsurfer.model.state_machine import ATTEMPT, JobEvent, advance
 from spotsurfer.model.state_machine import AttemptEvent as E
 from spotsurfer.ports.policies import Interval, Policy, Purchase
 
-# Whether silence is evidence. One agent that says nothing is dead or cut off; many at once are cut off by what they share.
+# ---- Doubt: whether silence is evidence. One silent agent is dead or cut off; many at once are cut off by what they share.
 #
-# A doubt ends by itself. Where the store was down for machines, they speak again. Else somebody has to show that it is not the
-# store: a machine that is new. Where nobody orders one anyway, one more is ordered for a silent job, and waits beside its
-# holder:
-# that costs minutes of a machine, and ends none. Where none can be ordered (limits, money, no offers), one silent machine after
-# the other is given up, hours later and long after each has frozen its job; what comes in its place can tell about the others.
-# No job gets two owners by that: under a doubt a machine that was given up is waited for until the cloud says that it is gone.
+# A doubt ends by itself. If the store was down for machines, they report again. Otherwise only a new machine can show that the
+# store is not the cause. If none is ordered anyway, the controller orders one more machine for a silent job, which waits beside
+# the holder: that costs minutes of a machine and ends none. If it can't order one (limits, money, no offers), it gives up one
+# silent machine after the other, hours later and long after each has frozen its job; the replacement can tell about the others.
+# No job gets two owners by that: under a doubt the controller waits until the cloud shows that a machine it gave up is gone.
 
-# Times count from when all of the quiet ones were silent for longer than their leases.
-ASKS_SECONDS = 900.0  # a store that is down for machines is mostly back by then
-AGAIN = timedelta(seconds=1800)  # between two machines that are ordered, or given up, to find out
-GIVES_UP_SECONDS = 7200.0  # who is healthy and only waits for the store should not lose what it did not save
+# Times count from the moment when all quiet agents were silent for longer than their leases.
+ASKS_SECONDS = 900.0  # an outage of the store is mostly over by then
+AGAIN = timedelta(seconds=1800)  # between two orders, or two give-ups, because of a doubt
+GIVES_UP_SECONDS = 7200.0  # a healthy machine that only waits for the store should not lose unsaved work
 
 
 def doubt(snapshot: Snapshot, now: datetime) -> Doubt | None:
-    """Why the silence of agents is none of theirs, and what to do about that; None where it is evidence.
+    """Why the silence of agents is no evidence against them, and the next step; None if it is evidence.
 
-    They write to one store. When more than half of those that spoke before are quiet at once, the store does not take what they
-    write, whatever it takes from us. Quiet is who missed a report or two: each speaks at its own times, so the first one that
-    is silent for too long is seldom the only one that can't speak. Evidence against all that is a machine that was ordered
-    since they fell silent, and speaks. (A machine that the cloud says is gone needs no silence.)
+    All agents write to one store. If more than half of those that reported before are quiet at once, the store refuses their
+    writes, even if it accepts the controller's. Quiet means that an agent missed a report or two: agents report at different
+    times, so the first one that is silent for too long is seldom the only one that can't report. A machine that was ordered
+    since they fell silent, and reports, is evidence against this. (A machine that the cloud shows as gone needs no silence.)
     """
     known = [c for seen in snapshot.jobs for c in cases(snapshot, seen, now) if _expected(c)]
     quiet = [c for c in known if c.quiet]
@@ -79,7 +81,7 @@ def doubt(snapshot: Snapshot, now: datetime) -> Doubt | None:
 
 
 def _expected(case: AttemptView) -> bool:
-    """Its agent spoke, and would go on speaking if it could."""
+    """Whether the agent has reported, and would go on to report if it could."""
     dead = case.agent is not None and case.agent.workload_dead
     return case.spoke and not case.gone and not dead and (case.state in HOLDS or case.state in (A.BOOTING, A.READY))
 
@@ -89,9 +91,9 @@ def _ordered_after(case: AttemptView, at: datetime) -> bool:
 
 
 def _awaited(snapshot: Snapshot, quiet: Sequence[AttemptView], since: datetime, now: datetime) -> bool:
-    """A machine that can tell is on its way, or came a while ago and said nothing either.
+    """Whether a machine that can settle the doubt is on its way, or came a while ago and did not report either.
 
-    One that stood by before they fell silent, and speaks, tells nothing.
+    A machine that stood by before the others fell silent, and reports, settles nothing.
     """
     told = {(c.attempt.job, c.attempt.number) for c in quiet}
     new = [(seen, a) for seen in snapshot.jobs for a in seen.attempts if (a.job, a.number) not in told]
@@ -109,31 +111,31 @@ def _left_lately(snapshot: Snapshot, now: datetime) -> bool:
 
 
 def _asking(quiet: Sequence[AttemptView]) -> JobId | None:
-    """The job that a machine more is ordered for, the next time another one: whoever had the fewest."""
+    """The job that gets an additional machine: the one with the fewest attempts, so that it is another job each time."""
     able = [c.seen for c in quiet if c.state in HOLDS and wanted(c.seen) and not any(a.state in WAITS for a in c.seen.attempts)]
     chosen = min(able, key=lambda seen: (len(seen.attempts), seen.job.submitted_at, seen.job.id), default=None)
     return None if chosen is None else chosen.job.id
 
 
 def _least(quiet: Sequence[AttemptView]) -> tuple[JobId, AttemptNumber]:
-    """The machine with which the least is lost."""
+    """The machine with the least work to lose."""
     key = lambda c: (c.state in HOLDS, c.seen.job.spec.priority, c.seen.at_risk_seconds, c.attempt.job)  # noqa: E731
     least = min(quiet, key=key)
     return least.attempt.job, least.attempt.number
 
 
-# decide(snapshot, policy, now) -> Decision. The parent that holds the ifs; everything it calls is pure too.
+# ---- The decision
 
-TROUBLE_SECONDS = 600.0  # for a final save of which nothing is known
+TROUBLE_SECONDS = 600.0  # for a final save without a forecast
 
 
 def decide(
     snapshot: Snapshot, policy: Policy, now: datetime, purchase: Purchase | None = None, interval: Interval | None = None
 ) -> Decision:
-    """What to do about the world now, what was rejected and why, and when to look again at the latest.
+    """The actions to take now, the rejected alternatives with reasons, and the latest time of the next look.
 
-    `purchase` says what is bought for jobs with a deadline; None = as `policy` ranks, as for all others. `interval` says how
-    often jobs are saved whose users did not; None = as they were submitted with.
+    `purchase` chooses what to buy for jobs with a deadline; None = `policy` ranks, as for all others. `interval` decides how
+    often to save jobs without an interval from their user; None = as they were submitted.
     """
     snapshot = replace(snapshot, doubt=doubt(snapshot, now))
     planner = Planner(snapshot, policy, now, purchase, interval)
@@ -176,8 +178,8 @@ def _decide_job(snapshot: Snapshot, seen: JobSeen, planner: Planner, now: dateti
 
 
 def _of_trouble(snapshot: Snapshot, seen: JobSeen, planner: Planner, now: datetime) -> list[Action]:
-    """It is held, so that its user hears of it and can try again. Its machine is told to save it and gets its time for that;
-    what is cancelled, or was not saved by then, costs no more. Of what has ended only its machines are left to be ended.
+    """Hold a job that was set aside, so that its user notices and can try again. Its machine is asked to save it and gets time
+    for that; afterwards, or if the job is cancelled, the machine is ended. For an ended job only the machines are ended.
     """
     job, own = seen.job, cases(snapshot, seen, now)
     why = f"the controller can't deal with it ({seen.trouble}): report that, and `resume` it to try again"
@@ -195,7 +197,7 @@ def _of_trouble(snapshot: Snapshot, seen: JobSeen, planner: Planner, now: dateti
 
 
 def _to_leave(c: AttemptView, why: str) -> Action | None:
-    """The next step towards the end of a machine of which nothing is known but its row and whether it is there."""
+    """The next step to end a machine if only its row and its presence in the listing are known."""
     a = c.attempt
     if c.gone and E.INSTANCE_GONE in ATTEMPT[a.state]:
         return Mark(a.job, a.number, E.INSTANCE_GONE, "the machine is gone")
@@ -209,7 +211,7 @@ def _to_leave(c: AttemptView, why: str) -> Action | None:
 
 
 def _recall(seen: JobSeen) -> list[Action]:
-    """The store says that an attempt owns the job, and this database, from a backup, has never heard of it."""
+    """Recall an attempt that owns the job in the store and that this database, from a backup, does not know."""
     job, head = seen.job.id, seen.head
     if head is None or head.epoch == 0 or any(a.number == head.epoch for a in seen.attempts):
         return []
@@ -227,7 +229,7 @@ def _of_attempts(own: Sequence[AttemptView], planner: Planner) -> list[Action]:
 
 
 def _marked(own: Sequence[AttemptView], actions: Sequence[Action]) -> list[AttemptView]:
-    """The attempts as they will be when what was seen has been recorded: a grant need not wait for another look."""
+    """The attempts as they will be after the marks among `actions`, so that a grant need not wait for another look."""
     marks = {a.attempt: a for a in actions if isinstance(a, Mark)}
     return [replace(c, attempt=_after(c.attempt, marks[c.attempt.number])) if c.attempt.number in marks else c for c in own]
 
@@ -237,7 +239,7 @@ def _after(a: Attempt, mark: Mark) -> Attempt:
 
 
 def _of_job(snapshot: Snapshot, seen: JobSeen, own: Sequence[AttemptView], planner: Planner) -> Action | None:
-    """The one edge or wish of the job itself that is due, or None."""
+    """The one action on the job itself that is due, or None."""
     job, head = seen.job, seen.head
     if job.state in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED) or head is None:
         if head is None:
@@ -297,7 +299,7 @@ def _of_limits(snapshot: Snapshot, seen: JobSeen, own: Sequence[AttemptView]) ->
 
 
 def _garbled(own: Sequence[AttemptView]) -> str | None:
-    """What its agent says has not been understood for so long that, were it silent, it would be given up."""
+    """Why the job must be held because its agent's reports were unreadable for as long as would count as silence; or None."""
     holder = holder_of(own)
     if holder is None or holder.unread is None or not holder.unread.garbled:
         return None
@@ -309,7 +311,7 @@ def _garbled(own: Sequence[AttemptView]) -> str | None:
 
 
 def _unusable(own: Sequence[AttemptView]) -> str | None:
-    """What an agent says of image or inputs with which no machine would fare better; each further one would cost money."""
+    """An agent's error about image or inputs that no other machine would avoid; each further machine would cost money."""
     runs = any(c.attempt.state in HOLDS and not (c.agent and c.agent.state == "broken") for c in own)
     for c in own:
         if c.agent is None or not tried_since(c.seen.job, c.attempt):
@@ -322,21 +324,21 @@ def _unusable(own: Sequence[AttemptView]) -> str | None:
 
 
 def _never_ran(own: Sequence[AttemptView]) -> list[str]:
-    """Reasons of the newest attempts in a row that were ordered and never owned the job."""
+    """The reasons of the newest consecutive attempts that were ordered and never owned the job."""
     reasons: list[str] = []
     for c in reversed(own):
         ran = c.attempt.granted_at is not None and not (c.attempt.store_failed or c.attempt.restore_refused)
         if ran or not tried_since(c.seen.job, c.attempt):
             break
         if c.attempt.gave_way_to:
-            continue  # it was no fault of the machine
+            continue  # the machine was not at fault
         if c.attempt.launched_at is not None and c.attempt.state not in WAITS and c.attempt.reason:
             reasons.insert(0, c.attempt.reason)
     return reasons
 
 
 def _settled_move(seen: JobSeen, own: Sequence[AttemptView]) -> Action | None:
-    """A move request ends when the machine ordered for it holds the job, was refused, or the drain for it failed."""
+    """End a move request once the machine ordered for it holds the job or was refused, or the drain for it failed."""
     job = seen.job
     if job.move is None:
         return None
@@ -350,7 +352,7 @@ def _settled_move(seen: JobSeen, own: Sequence[AttemptView]) -> Action | None:
 
 
 def _settled_rewind(seen: JobSeen, own: Sequence[AttemptView]) -> Action | None:
-    """Going back is over when the head shows it, or when the drain that it needs failed: nothing is thrown away for it."""
+    """End a rewind once the head shows it, or if the drain that it needs failed: no unsaved work is thrown away for it."""
     job = seen.job
     if job.rewind is None:
         return None
@@ -364,7 +366,7 @@ def _settled_rewind(seen: JobSeen, own: Sequence[AttemptView]) -> Action | None:
 
 
 def _give_back(seen: JobSeen, own: Sequence[AttemptView], planner: Planner, acted: Collection[int | None]) -> GiveBack | None:
-    """The job goes on where it stands frozen, because it could not go on elsewhere."""
+    """Give the job back to the machine that keeps it frozen, because it could not go on elsewhere."""
     kept = taken_back(own)
     if kept is None or kept.agent is None or seen.head is None or kept.attempt.number in acted:
         return None

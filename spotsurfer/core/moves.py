@@ -11,34 +11,33 @@ from spotsurfer.core.scheduling.launch import Planner
 from spotsurfer.model.job import HOLDS, WAITS, Wish
 from spotsurfer.model.job import AttemptState as A
 
-# A machine that was drained for a move keeps the job frozen until the job runs elsewhere. When does it get it back?
+# ---- Return: a machine that was drained for a move keeps the job frozen until the job runs elsewhere
 #
-# The job is safe twice then: as a checkpoint, and as the processes that it was made of. Who keeps it owns nothing: its final
-# entry is in the head log, and it runs on only after an entry that gives the job back to it. That is written where the job
-# can't
-# go on elsewhere, with the same proof that a grant to anybody needs, and only while nothing newer was saved. So the log has one
-# owner at any time, and what runs on is the very state of the newest checkpoint.
+# The job is safe twice then: as a checkpoint, and as the frozen processes. The machine that keeps it owns nothing: its final
+# entry is in the head log, and it runs the job only after an entry that gives the job back. The controller writes that entry if
+# the job can't go on elsewhere, with the same proof that any grant needs, and only while no newer checkpoint exists. So the log
+# has one owner at any time, and the job continues from exactly the state of the newest checkpoint.
 #
-# It is kept no longer than there is a use for it: until all memory of the job has arrived elsewhere, nobody wants it to run any
-# more, its user goes back to another checkpoint, the cloud takes the machine, or `keep_seconds` are over.
+# The machine keeps the job until all memory of the job has arrived elsewhere, the job should no longer run, the user goes back
+# to another checkpoint, the cloud reclaims the machine, or `keep_seconds` are over.
 
-RESERVE_SECONDS = 30.0  # for a final save of which nothing is known
-SPARE_SECONDS = 10.0  # of a notice's window, in which the job runs on before it is saved once more
-GRACE_SECONDS = 15.0  # for who waits for the job, and could not take it just when it was saved
-LOADING = frozenset({"standby", "restoring"})  # as its agent says: the job does not run there yet
+RESERVE_SECONDS = 30.0  # for a final save without a forecast
+SPARE_SECONDS = 10.0  # of a notice's window: the job runs on for so long before its next save
+GRACE_SECONDS = 15.0  # for a waiter that could not take the job at the moment of its final save
+LOADING = frozenset({"standby", "restoring"})  # agent states in which the job does not run there yet
 
 
 def keeper(own: Sequence[AttemptView]) -> AttemptView | None:
-    """The attempt that keeps the job frozen to some use; None = nobody does."""
+    """The attempt that keeps the job frozen and may still get it back; None = there is none."""
     return next((c for c in reversed(own) if _is_of_use(c) and not _arrived(own)), None)
 
 
 def taken_back(own: Sequence[AttemptView]) -> AttemptView | None:
-    """The attempt that is to have the job again that it keeps, because it can't go on elsewhere; None = nobody is."""
+    """The attempt that gets back the job that it keeps, because the job can't go on elsewhere; None = there is none."""
     kept = keeper(own)
     if kept is None or kept.quiet or holder_of(own) is not None or unsafe(own) is not None:
         return None
-    if not kept.owns:  # whoever had it since then failed
+    if not kept.owns:  # a later owner failed
         return kept
     if kept.noticed or ready(own) is not None:
         return None
@@ -47,7 +46,7 @@ def taken_back(own: Sequence[AttemptView]) -> AttemptView | None:
 
 
 def why(own: Sequence[AttemptView], kept: AttemptView) -> str:
-    """Why the job comes back, a sentence."""
+    """A sentence about why the job comes back."""
     after = [c.attempt for c in own if c.attempt.head_number > kept.attempt.head_number]
     if not after:
         return "no other machine took the job"
@@ -75,35 +74,34 @@ def _has_time(c: AttemptView) -> bool:
 
 
 def _arrived(own: Sequence[AttemptView]) -> bool:
-    """The job runs elsewhere, with all of its memory."""
+    """Whether the job runs elsewhere with all of its memory."""
     holder = holder_of(own)
     if holder is None or holder.state not in HOLDS - {A.RESTORING} or holder.agent is None:
         return False
     return holder.agent.state not in LOADING and not holder.agent.arriving
 
 
-# When does the holder of a job that leaves its machine save for the last time? Not before the next machine is warm.
+# ---- Leaving: when the holder makes its final save. Not before the next machine is warm.
 #
-# The job stands still from its final save until it runs again elsewhere. So everything that can be done before is: the next
-# machine is up and has fetched the newest checkpoint, and where that is old, a live one is made first while the job runs on.
-# What
-# is left for the final save is then the difference alone. Waiting has bounds: a setting for a move that is merely wanted, and
-# for a reclaim the notice: the final save begins while there is time for it, whoever is ready or not.
+# The job stands still from its final save until it runs again elsewhere. So all possible work comes before: the next machine
+# is up and has fetched the newest checkpoint, and if that is old, the holder makes a live one first while the job runs on. Then
+# the final save holds only the difference. The wait is limited: by a setting for a move that is merely wanted, and by the
+# notice for a reclaim: the final save begins while there is time for it, even if the next machine is not ready.
 
 NOTICED = "the cloud gave notice"
-# An agent looks each second and reports at once. One that has not said what another witness said so long ago has not noticed.
+# An agent looks each second and reports at once. If it has not reported another witness's notice by then, it missed it.
 AGENT_NOTICE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """What is wanted of the holder, each with its reason: the final save, or a live one before it."""
+    """The orders for the holder, each with its reason: the final save, or a live one before it."""
 
     drain: str | None = None
     seconds_left: float | None = None
     save: str | None = None
     gives_way_to: str = ""  # the job of higher priority for which it drains
-    hurry: bool = False  # the job is about to change hands: who waits for it should look often, who leaves it keeps it frozen
+    hurry: bool = False  # the job is about to change machines: the waiter should look often, the holder keeps the job frozen
 
 
 STAY = Leaving()
@@ -117,13 +115,13 @@ def leaving(own: Sequence[AttemptView], planner: Planner) -> Leaving:
     if holder.noticed:
         return _noticed(holder, ready(own), planner)
     back = going_back(holder.seen) if holder.seen.job.wish is not Wish.HOLD else None
-    if back is not None:  # tried once: an order that fails is settled
+    if back is not None:  # tried once: a failed order is settled
         return Leaving(f"its user goes back to checkpoint {back.checkpoint}")
     return _rested(holder, _wished(own, holder, planner), planner)
 
 
 def _rested(holder: AttemptView, wished: Leaving, planner: Planner) -> Leaving:
-    """What can wait is not tried again at once after a final save that failed: each try stops the job, in vain perhaps."""
+    """After a failed final save, wait before a retry that is not urgent: every attempt pauses the job, perhaps in vain."""
     if wished.drain is None or not holder.failed_lately:
         return wished
     planner.note(holder.seen.job.id, f"{holder.failed_lately}; it runs on, and the next try is made within a minute")
@@ -131,7 +129,7 @@ def _rested(holder: AttemptView, wished: Leaving, planner: Planner) -> Leaving:
 
 
 def _wished(own: Sequence[AttemptView], holder: AttemptView, planner: Planner) -> Leaving:
-    """What a suspension, limits, or somebody who stands by want of a holder that could as well stay."""
+    """Orders for a holder that could as well stay: because of a suspension, limits, or a standby machine."""
     job = holder.seen.job
     if job.wish is Wish.HOLD:
         return Leaving(f"suspended: {job.reason}")
@@ -147,7 +145,7 @@ def _wished(own: Sequence[AttemptView], holder: AttemptView, planner: Planner) -
 
 
 def _noticed(holder: AttemptView, waiter: AttemptView | None, planner: Planner) -> Leaving:
-    """With a notice: as late as is safe, but at once when the next machine is warm or nothing is known of how long it takes."""
+    """After a notice: save as late as is safe, but at once if the next machine is warm or the save's duration is unknown."""
     agent, deadline = holder.agent, holder.deadline_at
     left = (deadline - holder.now).total_seconds() if deadline else None
     now = Leaving(NOTICED, left, hurry=True)
@@ -162,14 +160,14 @@ def _noticed(holder: AttemptView, waiter: AttemptView | None, planner: Planner) 
 
 
 def _unheeded(holder: AttemptView) -> bool:
-    """The agent had time to say that it noticed, and did not; or the job is leaving already."""
+    """Whether the agent had time to report the notice and did not, or the job is leaving already."""
     warned = holder.warned
     late = warned is not None and (holder.now - warned.at).total_seconds() >= AGENT_NOTICE_SECONDS
     return late or holder.attempt.state is not A.RUNNING
 
 
 def _wanted(holder: AttemptView, waiter: AttemptView, reason: str, planner: Planner) -> Leaving:
-    """A move that is merely worth it: live save, fetch, then drain. Whoever drains already goes on."""
+    """A move that is not forced: live save, fetch, then drain. A holder that drains already goes on."""
     drain = Leaving(reason, hurry=True)
     if _nothing_to_wait_for(holder) or _saves_fail(holder) or waiter.age_seconds > holder.limits.warm_wait_seconds:
         return drain
@@ -188,18 +186,18 @@ def _wanted(holder: AttemptView, waiter: AttemptView, reason: str, planner: Plan
 
 
 def _nothing_to_wait_for(holder: AttemptView) -> bool:
-    """It drains already or never ran, nobody wants to wait, or there is nothing to fetch: the job starts over elsewhere."""
+    """Whether the holder does not run the job, waiting is off, or the job can't be saved and starts over elsewhere."""
     return holder.unsaved or holder.attempt.state is not A.RUNNING or holder.limits.warm_wait_seconds <= 0
 
 
 def _saves_fail(holder: AttemptView) -> bool:
-    """The last save failed: waiting for the next one helps nobody, and the final one tells how it stands."""
+    """Whether the last save failed: then waiting for the next live save is useless, and the final save shows the problem."""
     agent = holder.agent
     return agent is not None and agent.state == "running" and agent.error_kind in ("save", "store")
 
 
 def warm(waiter: AttemptView) -> bool:
-    """The machine holds the newest checkpoint whole; without one there is nothing to hold."""
+    """Whether the machine holds the newest checkpoint completely, if the job has one."""
     head = waiter.head
     if head is None or head.checkpoint is None:
         return head is not None
@@ -207,7 +205,7 @@ def warm(waiter: AttemptView) -> bool:
 
 
 def _pays(holder: AttemptView) -> bool:
-    """Another live save would shorten the pause, by what the agent said when it knew of the newest checkpoint."""
+    """Whether another live save would shorten the pause, by the agent's forecast since the newest checkpoint."""
     agent, head = holder.agent, holder.head
     if agent is None or agent.fit is None or head is None or agent.head < head.number or agent.state != "running":
         return False
@@ -215,7 +213,7 @@ def _pays(holder: AttemptView) -> bool:
 
 
 def in_transit(own: Sequence[AttemptView]) -> bool:
-    """The job stands still, or soon will, until the controller takes a step: look again at once."""
+    """Whether the job stands still, or soon will, until the controller's next step: then it looks again at once."""
     holder = holder_of(own)
     if holder is None:
         return ready(own) is not None or keeper(own) is not None

@@ -25,7 +25,7 @@ from spotsurfer.demo.environment import Stage
 from spotsurfer.demo.runs import Director, Story, failures, figures
 from spotsurfer.model.errors import NotRoot, SpotsurferError
 
-# The live view: the machines, what each did, and the last moments; plain lines where there is no terminal.
+# ---- Live view: the machines, their work, and the last moments; plain lines without a terminal.
 
 Json = dict[str, Any]
 LAST = 12
@@ -70,7 +70,7 @@ class View:
 
 
 def machines(story: Story) -> Table:
-    """One row a machine."""
+    """One row for each machine."""
     table = Table("machine", "market", "state", "CPU", "saves", "frozen", "USD", title=f"{story.job}: {story.show['phase']}")
     for a in story.show["attempts"]:
         table.add_row(
@@ -126,13 +126,13 @@ def report(console: Console, result: Json, costs: Sequence[Json]) -> None:
         console.print(f"{key:>28}  {result[key]}", highlight=False)
 
 
-# `spotsurfer demo`: reads, an undisturbed and a surfed run side by side, the comparison.
+# ---- Command: reads, an undisturbed and a surfed run side by side, the comparison.
 
 EXAMPLES = "Examples: spotsurfer demo; spotsurfer demo --dir /srv/demo --json"
 
 
 def main(arguments: Sequence[str] | None = None, config: Path | None = None) -> int:
-    """Run it; 0 when every promise was kept. `config` says where the agent's runtime lies."""
+    """Run it; 0 if every promise was kept. `config` names the configuration with the agent's runtime."""
     parser = argparse.ArgumentParser(prog="spotsurfer demo", description=__doc__, epilog=EXAMPLES)
     parser.add_argument("--dir", type=Path, default=Path("build/demo"), help="where everything is kept (default: build/demo)")
     parser.add_argument("--json", action="store_true", help="print result.json at the end, and nothing else on stdout")
@@ -150,7 +150,7 @@ def main(arguments: Sequence[str] | None = None, config: Path | None = None) -> 
 
 
 def run(folder: Path, console: Console, settings: Settings) -> dict[str, Any]:
-    """All acts; whatever happens, no process, box or mount is left."""
+    """All acts; leaves no process, box or mount behind, whatever happens."""
     if os.geteuid() != 0:
         raise NotRoot("the demonstration makes boxes on this host, which needs root: use sudo")
     environment.check()
@@ -166,7 +166,7 @@ def run(folder: Path, console: Console, settings: Settings) -> dict[str, Any]:
     try:
         return _surf(stage, folder, job, undisturbed, console)
     finally:
-        # A second Ctrl-C must not stop the cleaning, nor a SIGTERM that comes twice, as from `timeout` and from make.
+        # A second Ctrl-C must not stop the cleaning, nor must a second SIGTERM, as `timeout` and make send.
         before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
         undisturbed.stop()
         stage.stop()
@@ -177,7 +177,7 @@ def run(folder: Path, console: Console, settings: Settings) -> dict[str, Any]:
 
 
 def _clear(stage: Stage, data: Path) -> None:
-    """What an earlier demonstration left: boxes first, then its files."""
+    """Remove the remains of an earlier demonstration: boxes first, then its files."""
     if data.exists():
         stage.clean()
         shutil.rmtree(data)

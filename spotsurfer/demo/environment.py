@@ -1,4 +1,4 @@
-"""The demonstration's world: input reads, scenario and job files, the controller's process."""
+"""The demonstration's world: real input reads, scenario and job files, and the controller's process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 from spotsurfer.model.errors import HostUnfit, SpotsurferError
 from spotsurfer.web.client import connect
 
-# Real input: 40-fold reads that wgsim draws from the genome of *E. coli* 536 (NC_008253).
+# ---- Input: 40-fold reads that wgsim draws from the genome of *E. coli* 536 (NC_008253).
 
 GENOME = Path("/usr/share/doc/bowtie/examples/genomes/NC_008253.fna.gz")
 PAIRS = 660_000  # of 150 bases: 40 times the 4.9 million of the genome
@@ -26,7 +26,7 @@ PACKAGES = {"megahit": "megahit", "wgsim": "samtools"}
 
 
 def check() -> None:
-    """Raises HostUnfit where a program or the genome is missing."""
+    """Raises HostUnfit if a program or the genome is missing."""
     for program, package in PACKAGES.items():
         if shutil.which(program) is None:
             raise HostUnfit(f"{program} is missing: run `make demo`, or apt-get install {package}")
@@ -35,7 +35,7 @@ def check() -> None:
 
 
 def genome() -> Path | None:
-    """Where Debian's bowtie-examples put the genome."""
+    """The path at which Debian's bowtie-examples install the genome."""
     if GENOME.is_file():
         return GENOME
     found = sorted(Path("/usr/share").glob("**/NC_008253.fna.gz"))
@@ -43,7 +43,7 @@ def genome() -> Path | None:
 
 
 def make(folder: Path) -> list[Path]:
-    """Both read files, made once; always the same bytes."""
+    """Make both read files once; the bytes are always the same."""
     files = [folder / "reads_1.fq.gz", folder / "reads_2.fq.gz"]
     if all(f.is_file() for f in files):
         return files
@@ -65,7 +65,7 @@ def make(folder: Path) -> list[Path]:
 
 
 def _pack(made: Path, final: Path) -> None:
-    """Compressed with no name or time inside, so that the bytes are the same each time; whole or not at all."""
+    """Compress without a name or time inside, so that the bytes are the same each time; whole or not at all."""
     part = final.with_suffix(".part")
     with made.open("rb") as source, part.open("wb") as raw, gzip.GzipFile("", "wb", 1, raw, mtime=0) as packed:
         shutil.copyfileobj(source, packed, 1 << 20)
@@ -73,10 +73,10 @@ def _pack(made: Path, final: Path) -> None:
     made.unlink()
 
 
-# What the pretended cloud will do, and the files that a user and an operator would write.
+# ---- Scenario of the simulated cloud, and the files that a user and an operator would write.
 
-# One thread: with two, undisturbed runs of MEGAHIT 1.2.9 differ among themselves, and nothing could be compared. Without its
-# local assembly step, so that the whole fits into minutes.
+# One thread: with two, undisturbed runs of MEGAHIT 1.2.9 differ from each other, and nothing could be compared. The command
+# skips MEGAHIT's local assembly step, so that the whole fits into minutes.
 COMMAND = ["megahit", "-1", "reads_1.fq.gz", "-2", "reads_2.fq.gz", "-t", "1", "-o", "assembly"]
 COMMAND += ["--no-local", "--k-min", "21", "--k-max", "141", "--k-step", "10"]
 RESULT = "assembly/final.contigs.fa"
@@ -158,7 +158,7 @@ memory = "4G"
 
 
 def write(folder: Path, reads: Path, runtime: Path) -> tuple[Path, Path]:
-    """Configuration and job file; the job file lies beside the reads, as its inputs are relative to it.
+    """Write configuration and job file; the job file lies beside the reads, because its inputs are relative to it.
 
     `runtime` is the folder of the agent's runtime, which outlives the demonstration's data.
     """
@@ -170,7 +170,7 @@ def write(folder: Path, reads: Path, runtime: Path) -> tuple[Path, Path]:
     return config, job
 
 
-# The controller's process and the commands that a user types, as real programs.
+# ---- Processes: the controller, and a user's commands, as real programs.
 
 START_SECONDS = 30
 STOP_SECONDS = 20
@@ -178,7 +178,7 @@ SELF = [sys.executable, "-m", "spotsurfer"]
 
 
 class Stage:
-    """One configuration; knows the one controller process that it started."""
+    """One configuration; knows the controller process that it started."""
 
     def __init__(self, config: Path, folder: Path) -> None:
         self.config = config
@@ -221,7 +221,7 @@ class Stage:
         return lines[-1] if lines else "it said nothing"
 
     def kill(self) -> None:
-        """What a power cut would do to the controller."""
+        """Kill the controller as a power cut would."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
@@ -237,7 +237,7 @@ class Stage:
             self.kill()
 
     def call(self, *words: str) -> Any:
-        """`spotsurfer WORDS --json`, its answer; raises SpotsurferError with what it said."""
+        """The answer of `spotsurfer WORDS --json`; raises SpotsurferError with its message."""
         done = subprocess.run([*SELF, *words, "--json"], env=self._environment, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise SpotsurferError(f"spotsurfer {' '.join(words)}: {done.stderr.strip() or done.stdout.strip()}")
@@ -248,5 +248,5 @@ class Stage:
         return connect(self.config).get(path)
 
     def clean(self) -> Any:
-        """End every box of this configuration and mend what is left of them."""
+        """End every box of this configuration and remove what is left of them."""
         return self.call("local", "clean", "--all")

@@ -1,4 +1,4 @@
-"""The undisturbed run, the surfed run, and the figures that compare them."""
+"""The two runs of the demonstration, undisturbed and surfed, and the figures that compare them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from spotsurfer.demo.environment import INTERVAL_SECONDS, Stage
 from spotsurfer.model.errors import SpotsurferError
 from spotsurfer.model.money import for_seconds
 
-# The undisturbed run of the same command, on this host, at the same time: what differs is only the surfing.
+# ---- Undisturbed run: the same command on this host at the same time, so that only the surfing differs.
 
 LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Undisturbed:
-    """What the plain run took and made."""
+    """Figures and result of the undisturbed run."""
 
     wall_seconds: float
     cpu_seconds: float
@@ -37,7 +37,7 @@ class Undisturbed:
 
 
 class PlainRun:
-    """The command as a process of this host; ended with `stop` whatever happens."""
+    """The command as a process of this host; end it with `stop`, whatever happens."""
 
     def __init__(self, command: Sequence[str], folder: Path, inputs: Sequence[Path], result: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -54,7 +54,7 @@ class PlainRun:
         self._ended: tuple[float, resource.struct_rusage] | None = None
 
     def poll(self) -> bool:
-        """Whether it has ended; to be called often, as its time is taken here. Raises SpotsurferError when it failed."""
+        """Whether it has ended; call it often, because it measures the time. Raises SpotsurferError if the command failed."""
         if self._ended is None:
             pid, status, usage = os.wait4(self._process.pid, os.WNOHANG)
             if pid:
@@ -66,7 +66,7 @@ class PlainRun:
         return self._ended is not None
 
     def wait(self, tell: Callable[[str], None]) -> Undisturbed:
-        """Its figures, when it has ended."""
+        """Wait for the end; returns its figures."""
         if not self.poll():
             tell("waiting for the undisturbed run to end")
         while not self.poll():
@@ -88,11 +88,11 @@ def md5_of(path: Path) -> str:
         return hashlib.file_digest(f, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
-# The surfed run: follow the job, ask for a move, kill the controller in the middle of it, start it again.
+# ---- Surfed run: follows the job, asks for a move, kills the controller in the middle of it, and starts it again.
 
 Json = dict[str, Any]
 STORY_LOOK_SECONDS = 0.5
-SETTLED_SECONDS = 12  # the user asks for a move when the second machine has worked for so long
+SETTLED_SECONDS = 12  # work of the second machine before the user asks for a move
 LIMIT_SECONDS = 1500
 
 
@@ -108,7 +108,7 @@ class Story:
 
 
 class Director:
-    """Plays the user and the accident; everything else is the scenario's and spotsurfer's doing."""
+    """Plays the user and the accident; the scenario and spotsurfer do all the rest."""
 
     def __init__(self, stage: Stage, story: Story, tell: Callable[[str], None]) -> None:
         self._stage = stage
@@ -116,7 +116,7 @@ class Director:
         self._tell = tell
 
     def play(self, draw: Callable[[Story], None]) -> Story:
-        """Until the job has ended; raises SpotsurferError when it takes too long."""
+        """Play until the job has ended; raises SpotsurferError if it takes too long."""
         story = self._story
         end = time.monotonic() + LIMIT_SECONDS
         while time.monotonic() < end:
@@ -147,7 +147,7 @@ class Director:
             self._stage.start()
 
     def _in_the_middle(self) -> bool:
-        """The old machine was told to save for the last time, the new one waits."""
+        """Whether the old machine has its order for the final save, and the new one waits."""
         states = {a["state"] for a in self._story.show["attempts"]}
         return "draining" in states or ("running" in states and bool(states & {"booting", "ready"}))
 
@@ -156,7 +156,7 @@ def _age(since: str) -> float:
     return (datetime.now(datetime.fromisoformat(since).tzinfo) - datetime.fromisoformat(since)).total_seconds()  # noqa: TID251
 
 
-# Figures of the demonstration, from the timeline, the cost report and the head log.
+# ---- Figures: from the timeline, the cost report and the head log.
 
 _ResultJson = dict[str, Any]
 
@@ -164,9 +164,9 @@ _ResultJson = dict[str, Any]
 def figures(story: Story, costs: Sequence[_ResultJson], plain: Undisturbed, md5: str, store: Path) -> _ResultJson:
     """`result.json`. Money in USD, times in seconds.
 
-    `work_lost_seconds`: by attempt, CPU time that the job used there and that no committed checkpoint or end contains; the
-    program has one thread, so this is time of work. `usd_on_demand`: one on-demand machine of the same type for as long as the
-    undisturbed run took.
+    `work_lost_seconds`: by attempt, CPU time of the job there that no committed checkpoint or end contains; the program has
+    one thread, so this is time of work. `usd_on_demand`: one on-demand machine of the same type for the time of the
+    undisturbed run.
     """
     attempts = [a for a in story.show["attempts"] if a["granted_at"]]
     log = HeadLog(open_store(store.as_uri()), story.job)
@@ -204,7 +204,7 @@ def figures(story: Story, costs: Sequence[_ResultJson], plain: Undisturbed, md5:
 
 
 def _lost(attempt: _ResultJson, entries: Sequence[Head]) -> float:
-    """Work of the attempt that its successor had to do again, in seconds of its one thread."""
+    """Work of the attempt that its successor had to repeat, in seconds of its one thread."""
     mine = [e for e in entries if e.epoch == attempt["number"]]
     start = next(e.cpu_seconds for e in mine if e.kind is HeadKind.GRANT)
     if any(e.kind is HeadKind.DONE for e in mine):
@@ -225,7 +225,7 @@ def _seconds(begin: str, end: str) -> float:
 
 
 def failures(result: _ResultJson) -> list[str]:
-    """What the demonstration promised and did not show."""
+    """Promises of the demonstration that the result does not show."""
     promises = {
         "the contigs are identical": result["identical"],
         "at least five moves": result["moves"] >= 5,

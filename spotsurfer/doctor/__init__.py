@@ -1,1 +1,1 @@
-"""What this machine can and can't do, with the remedy for each."""
+"""`spotsurfer doctor`: checks this machine and names the remedy for each problem."""

@@ -1,4 +1,4 @@
-"""All checks of `spotsurfer doctor`: findings, the host, the software on it."""
+"""All checks of `spotsurfer doctor`, one function each: the host, the software on it, and the list of them."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from spotsurfer.ports.provider import ProviderHost
 from spotsurfer.state import db
 from spotsurfer.store.open_store import open_for
 
-# What a check found.
+# ---- Findings
 
-Level = Literal["ok", "warn", "fail"]  # fail: jobs can't run here; warn: something works less well or not at all
+Level = Literal["ok", "warn", "fail"]  # fail: jobs can't run here; warn: something works worse, or not at all
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the doctor. `remedy` is what to do, empty where nothing is to do."""
+    """One line of the doctor. `remedy` is the next step, empty if none is needed."""
 
     level: Level
     text: str
@@ -68,7 +68,7 @@ def closed(path: str) -> Finding:
     return fail(f"{path} is closed to this user", "run as its owner (sudo)")
 
 
-# Checks of the machine: rights, kernel, tools, room. They change nothing that stays.
+# ---- Host: rights, kernel, tools, room. These checks leave no lasting change.
 
 NAMESPACES = ("--pid", "--mount", "--ipc", "--net", "--uts", "--time")
 TOOLS = {"ip": "iproute2", "tc": "iproute2", "nft": "nftables", "nsenter": "util-linux", "mount": "mount", "tar": "tar"}
@@ -100,7 +100,7 @@ def root(_: Settings) -> Finding:
 
 
 def rights(_: Settings) -> Finding:
-    """Root of a container may lack some of root's rights."""
+    """Root of a container may lack some rights."""
     if lacks := launch.missing_capabilities():
         remedy = "CRIU needs them: run on the machine itself, or give them to the container"
         return fail(f"root without {', '.join(lacks)}", remedy)
@@ -120,7 +120,7 @@ def namespaces(_: Settings) -> Finding:
 
 
 def control_groups(_: Settings) -> Finding:
-    """CPU, memory and freezer, in either version; in the second, whether a group of our own really gets them."""
+    """CPU, memory and freezer, in either version; in version 2, whether a group of our own really gets them."""
     second = CGROUPS / "cgroup.controllers"
     unified = _words(second) | {"freezer"} if second.exists() else set[str]()  # version 2 can always freeze
     old = {word for options in _mounted("cgroup") for word in options.split(",")}
@@ -142,7 +142,7 @@ def loop_devices(_: Settings) -> Finding:
 
 
 def btrfs(_: Settings) -> Finding:
-    """Snapshots of the scratch."""
+    """Snapshots of the scratch folder."""
     if shutil.which("mkfs.btrfs") is None:
         return fail("mkfs.btrfs is not there", "apt-get install btrfs-progs (or your distribution's package of it)")
     known = "btrfs" in Path("/proc/filesystems").read_text() or _runs(["modprobe", "--dry-run", "btrfs"])
@@ -160,7 +160,7 @@ def tools(_: Settings) -> Finding:
 
 
 def memory(_: Settings) -> Finding:
-    """What jobs can have."""
+    """Memory for jobs."""
     facts = _meminfo()
     total, free = facts.get("MemTotal", 0), facts.get("MemAvailable", 0)
     text = f"{size(free)} of {size(total)} memory are free"
@@ -190,7 +190,7 @@ def clock(_: Settings) -> Finding:
             "set it: timedatectl set-ntp true",
         )
     try:
-        state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(512))  # asks only: all modes are zero
+        state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(512))  # only reads: all modes are zero
     except (OSError, AttributeError):
         state = 0
     if state == TIME_ERROR:
@@ -201,7 +201,7 @@ def clock(_: Settings) -> Finding:
 
 
 def existing(path: Path) -> Path:
-    """The nearest folder of `path` that is there."""
+    """The nearest existing parent folder of `path`."""
     return next(p for p in (path, *path.parents) if p.is_dir())
 
 
@@ -226,16 +226,16 @@ def _meminfo() -> Mapping[str, int]:
     return {row[0].rstrip(":"): int(row[1]) << 10 for row in rows if len(row) == 3}
 
 
-# Checks of what runs on the machine: the agent's runtime and its CRIU, the provider, the store, the controller.
+# ---- Software: the agent's runtime and its CRIU, the provider, the store, the controller.
 
 BUILD = "`spotsurfer agent-runtime build` makes it, or says what is missing; `spotsurfer serve` does so by itself"
 CHECK_SECONDS = 60
-ANSWER_SECONDS = 5.0  # a controller that takes longer is none
+ANSWER_SECONDS = 5.0  # a slower controller counts as absent
 HERE = "local"  # the provider whose machines are boxes on this host
 
 
 def runtime(settings: Settings) -> Finding:
-    """The tarball that machines get, and whether it is what was tested."""
+    """The tarball for machines, and whether it equals the tested one."""
     from spotsurfer.agent_runtime import find
     from spotsurfer.agent_runtime.recipe import read, shipped
 
@@ -257,7 +257,7 @@ def runtime(settings: Settings) -> Finding:
 
 
 def mirror(settings: Settings) -> Finding:
-    """Where the runtime's packages come from."""
+    """The source of the runtime's packages."""
     if settings.runtime.mirror or os.environ.get("SPOTSURFER_DEBIAN_MIRROR"):
         return ok(f"Debian mirror: {settings.runtime.mirror or os.environ['SPOTSURFER_DEBIAN_MIRROR']}")
     if _distribution() == "debian":
@@ -289,7 +289,7 @@ def criu(settings: Settings) -> Finding:
 
 
 def provider(settings: Settings) -> Finding:
-    """What the provider itself says: of its settings, of this host, of its cloud. Nothing is made."""
+    """The provider's own check of its settings, this host, and its cloud. Creates nothing."""
     name = settings.provider.name
     known = plugins.plugins(plugins.PROVIDERS)
     if name not in known:
@@ -306,7 +306,7 @@ def provider(settings: Settings) -> Finding:
 
 
 def _apart(problem: str) -> tuple[str, str]:
-    """A sentence that ends with what to do, and that end."""
+    """Splits a sentence that ends with a remedy into problem and remedy."""
     for mark in ("; ", ": "):
         sentence, _, remedy = problem.rpartition(mark) if mark == "; " else problem.partition(mark)
         if sentence and remedy:
@@ -346,7 +346,7 @@ def store(settings: Settings) -> Finding:
 
 
 def owner(settings: Settings) -> Finding:
-    """Whose store it is."""
+    """The owner of the store."""
     from obstore.exceptions import BaseError
     from spotsurfer_wire import json_codec, messages, object_keys
     from spotsurfer_wire.store.port import StoreError
@@ -372,7 +372,7 @@ def owner(settings: Settings) -> Finding:
 
 
 def controller(settings: Settings) -> Finding:
-    """Does one answer?"""
+    """Whether a controller answers."""
     from spotsurfer.web.client import on_socket
 
     client = on_socket(settings.socket_path)
@@ -388,7 +388,7 @@ def controller(settings: Settings) -> Finding:
 
 
 def _in_use(info: dict[str, Any]) -> list[str]:
-    """How much of the operator's limits is in use, as `/v1/info` tells it. Of what has no limit only what is in use."""
+    """Use of the operator's limits, from `/v1/info`. Without a limit, only the use."""
     from spotsurfer.model.money import usd
 
     limits = (
@@ -428,14 +428,14 @@ def _distribution() -> str:
 
 
 def _family(data_dir: Path) -> str | None:
-    """Of the controller's database, read without making or changing one."""
+    """The family in the controller's database, read without making or changing one."""
     try:
         return db.look_read_only(data_dir / "state.db").family
     except SpotsurferError:
         return None
 
 
-# What this machine can and can't do, with the remedy for each: a list of checks, each one function.
+# ---- List of checks
 
 Check = Callable[[Settings], Finding]
 CHECKS: Sequence[tuple[str, Check]] = (
@@ -459,8 +459,8 @@ CHECKS: Sequence[tuple[str, Check]] = (
     ("controller", controller),
 )
 
-OF_RUNTIME = frozenset({"runtime", "CRIU"})  # what building the agent's runtime mends
-# What a controller needs only where its machines are boxes on its own host.
+OF_RUNTIME = frozenset({"runtime", "CRIU"})  # a build of the agent's runtime fixes these
+# A controller needs these only if its machines are boxes on its own host.
 OF_BOXES = frozenset({"root", "namespaces", "control groups", "loop devices", "btrfs", "tools", "CRIU"})
 
 

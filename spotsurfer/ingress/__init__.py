@@ -1,1 +1,1 @@
-"""The front: one address for each port of a job, wherever the job is, and whether it sleeps or not."""
+"""The front: one address for each port of a job, on whichever machine the job is, also while it sleeps."""

@@ -16,14 +16,13 @@ from spotsurfer.model.errors import SpotsurferError
 from spotsurfer.model.job import ENDED, Attempt, AttemptState, HeldBy, InstanceId, JobId, Wish, rehearses
 from spotsurfer.model.snapshot import JobSeen
 
-# Bytes of two connections, both ways: what one end says the other hears, its end included.
-#
-# A slow reader makes the other end wait: no more than some pieces are held. A connection that ended one way lives on the other
-# way as long as something moves there.
+# ---- Relay: carries bytes both ways between two connections, ends included.
+# A slow reader makes the other end wait: only a few pieces are held. After one way has ended, the connection lives as long as
+# bytes move the other way.
 
 PIECE_BYTES = 1 << 16
 HALF_SECONDS = 300.0  # one way ended, nothing moves the other way
-ALIVE_SECONDS, ALIVE_TRIES = 60, 4  # a peer that vanished without a word is found out so
+ALIVE_SECONDS, ALIVE_TRIES = 60, 4  # detects a peer that vanished silently
 
 
 @dataclass
@@ -35,11 +34,11 @@ class Stream:
 
     @property
     def gone(self) -> bool:
-        """Its peer has reset it, or ended it without having said anything."""
+        """Whether its peer has reset it, or ended it without sending anything."""
         return self.reader.exception() is not None or self.reader.at_eof() or self.writer.transport.is_closing()
 
     def reset(self) -> None:
-        """End it as a crash would: a peer must not take what it has for all there was."""
+        """End it as a crash would: a peer must not take the bytes so far for the whole."""
         raw = self.writer.get_extra_info("socket")
         if raw is not None and not self.writer.transport.is_closing():
             with contextlib.suppress(OSError):
@@ -82,14 +81,14 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, move
 
 
 def kept_alive(raw: socket.socket) -> None:
-    """Have the kernel ask a silent peer whether it is there."""
+    """Have the kernel probe a silent peer."""
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, ALIVE_SECONDS)
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, ALIVE_SECONDS // ALIVE_TRIES)
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, ALIVE_TRIES)
 
 
-# Where a job can be reached now. Pure.
+# ---- Target: where a job can be reached now. Pure.
 
 
 class At(StrEnum):
@@ -98,12 +97,12 @@ class At(StrEnum):
     RUNS = "runs"  # carry it
     COMES = "comes"  # hold it: the job starts, moves, or waits for a machine
     SLEEPS = "sleeps"  # hold it and wake the job
-    AWAY = "away"  # close it: nobody but its user brings the job back
+    AWAY = "away"  # close it: only the user brings the job back
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`attempt`: whose machine the job is on; connections live as long as that. 0 = it is on none."""
+    """`attempt`: its machine has the job; connections live as long as that. 0 = the job is on no machine."""
 
     at: At
     attempt: int = 0
@@ -113,7 +112,7 @@ class Target:
 
 
 def target_of(seen: JobSeen) -> Target:
-    """Of one job."""
+    """The target of one job."""
     job = seen.job
     on = next((a for a in seen.attempts if a.state in (AttemptState.RUNNING, AttemptState.DRAINING)), None)
     if job.state in ENDED or job.wish is Wish.CANCEL or rehearses(job):
@@ -128,27 +127,27 @@ def _on(at: At, attempt: Attempt | None) -> Target:
     return Target(at) if attempt is None else Target(at, attempt.number, attempt.token, attempt.since, attempt.instance)
 
 
-# One connection to a port of a job: held until the job can be reached, then carried to it.
+# ---- Visit: one connection from arrival to end.
 
 CONNECT_SECONDS = 3.0
 LOOK_SECONDS = 0.2
-# A job that runs for so long and listens to nobody is not waited for: whoever knocks is told at once.
+# A visitor is refused at once if the job has run for so long and still does not listen.
 ACCEPT_SECONDS = 60.0
 
 
 class Ways(Protocol):
-    """What a visit needs to know and have done. All but `place` may block, and are called in threads."""
+    """A visit's interface to the controller. All methods but `place` may block, and are called in threads."""
 
     def place(self, job: JobId) -> Target:
-        """Where the job is now."""
+        """The job's present target."""
         ...
 
     def wake(self, job: JobId) -> None:
-        """Let it go on, as its user would. Raises SpotsurferError."""
+        """Resume the job, as its user would. Raises SpotsurferError."""
         ...
 
     def outlet(self, place: Target) -> tuple[socket.socket, str]:
-        """A socket that is not connected yet, and the machine's address. Raises SpotsurferError, OSError."""
+        """An unconnected socket, and the machine's address. Raises SpotsurferError, OSError."""
         ...
 
     def now(self) -> datetime:
@@ -168,7 +167,7 @@ class Visit:
     machine: Stream | None = None
 
     async def serve(self, wait_seconds: float) -> None:
-        """Until it is over. Never raises but for being cancelled."""
+        """Run until the end. Raises only if cancelled."""
         try:
             self.machine = await self._reached(wait_seconds)
             if self.machine is not None:
@@ -177,13 +176,13 @@ class Visit:
             self.end()
 
     def end(self) -> None:
-        """Reset what is open of it."""
+        """Reset its open connections."""
         for stream in (self.client, self.machine):
             if stream is not None and not stream.writer.transport.is_closing():
                 stream.reset()
 
     async def _reached(self, wait_seconds: float) -> Stream | None:
-        """The job's end; None where nobody is to be waited for any longer."""
+        """The connection to the job; None if waiting makes no sense any longer."""
         until = asyncio.get_running_loop().time() + wait_seconds
         while asyncio.get_running_loop().time() < until and not self.client.gone:
             place = self.ways.place(self.job)

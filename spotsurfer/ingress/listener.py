@@ -26,7 +26,7 @@ BACKLOG = 64
 
 @dataclass(frozen=True, slots=True)
 class ListenerRules:
-    """The operator's settings, see `FrontSection`."""
+    """The operator's settings, see `config.settings.FrontSection`."""
 
     address: str = "127.0.0.1"
     wait_seconds: float = 600.0
@@ -34,22 +34,22 @@ class ListenerRules:
 
 
 class Doors(Ways, Protocol):
-    """What the front asks of the controller besides; may block."""
+    """The front's further questions to the controller; may block."""
 
     def ports(self) -> Mapping[JobId, tuple[JobPort, ...]]:
         """Ports of all jobs that have not ended. Does not block."""
         ...
 
     def listens(self, job: JobId, name: str) -> int | None:
-        """The front's own port for a job's, the same each time; None where all are taken."""
+        """The front's own port for a job's port, the same each time; None if all are in use."""
         ...
 
     def taken(self, job: JobId, name: str) -> None:
-        """Somebody else has that port: find another one next time, unless it was used before."""
+        """Another program has that port: choose another one next time, unless it was used before."""
         ...
 
     def forget(self, jobs: Iterable[JobId]) -> None:
-        """No other jobs have ports any more."""
+        """Only these jobs still have ports; forget all others."""
         ...
 
 
@@ -75,7 +75,7 @@ class Listener:
         self._thread: threading.Thread | None = None
 
     def connections(self, job: JobId) -> tuple[int, datetime | None]:
-        """How many a job has, those that wait included, and when the last one ended."""
+        """Number of the job's connections, waiting ones included, and the end of the last one."""
         visits = self._visits.get(job)
         return len(visits) if visits else 0, self._closed_at.get(job)
 
@@ -96,7 +96,7 @@ class Listener:
             while not self._stop.is_set():
                 try:
                     await self._tend()
-                except Exception as e:  # the front lives on: what failed is looked at again
+                except Exception as e:  # the front lives on and retries
                     log.exception("front.trouble", error=str(e))
                 await asyncio.sleep(TEND_SECONDS)
         finally:
@@ -172,7 +172,7 @@ class Listener:
             self._closed_at[job] = self._ways.now()
 
     async def _watch(self, job: JobId, visits: set[Visit]) -> None:
-        """Connections to a machine that the job has left are over; one that came as the job fell asleep wakes it."""
+        """Ends connections to a machine that the job has left; one that arrives while the job falls asleep wakes it."""
         if not visits:
             del self._visits[job]
             return

@@ -1,1 +1,1 @@
-"""The job file and options: from what a user writes to a checked specification."""
+"""From a user's job file and options to a checked specification."""

@@ -1,4 +1,4 @@
-"""Job TOML, or options of the command line, to JobSpec and the list of input files; errors name file, line and key."""
+"""Turns job TOML, or options of the command line, into JobSpec and the list of input files; errors name file, line and key."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ from spotsurfer.model.errors import InputMissing, JobFileError
 from spotsurfer.model.job import PRIORITIES, JobSpec, MarketChoice, main_command
 
 JOB_FILE_MAX_BYTES = 1 << 20
-SHELL_SIGN = re.compile(r"[0-9]*[|&;<>]")  # how words begin that only a shell understands
+SHELL_SIGN = re.compile(r"[0-9]*[|&;<>]")  # beginnings of words that only a shell understands
 
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """What is sent to the controller: the specification and the files that go along."""
+    """A submission: the specification and the files that go along."""
 
     spec: JobSpec
     inputs: list[InputFile]
-    secrets: dict[str, bytes] = field(default_factory=dict, repr=False)  # values of those that are read here
+    secrets: dict[str, bytes] = field(default_factory=dict, repr=False)  # values that this host reads
 
     @property
     def modes(self) -> dict[str, int]:
-        """Permission bits of each input by the path where it arrives."""
+        """Permission bits of each input by its path at the destination."""
         return {f.path: f.mode for f in self.inputs}
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where the values come from, for messages."""
+    """The source of values, for messages."""
 
     name: str  # of the file, or "The command line"
     text: str = ""
 
     def at(self, key: str) -> str:
-        """The begin of a sentence about `key`."""
+        """The beginning of a sentence about `key`."""
         line = line_of(self.text, key.split(".")) if self.text else None
         return f"{self.name}{f' line {line}' if line else ''}: {key}"
 
 
-# ---------------------------------------------------------------- one parser a kind; each raises ValueError
+# ---- Parsers, one for each kind of value; all raise ValueError
 
 
 def _text(value: object) -> str:
@@ -91,7 +91,7 @@ def _command(value: object) -> tuple[str, ...]:
 
 
 def _written(text: str) -> list[str]:
-    """The words with their quotes: what is quoted is meant as it is."""
+    """The words with their quotes: quoted text is literal."""
     parts = shlex.shlex(text, posix=False)
     parts.whitespace_split, parts.commenters = True, ""
     return list(parts)
@@ -154,7 +154,7 @@ def read_priority(value: object) -> int:
     return _count(int(value) if isinstance(value, str) else value)
 
 
-# THE keys of a job file: key -> (name in JobSpec, parser).
+# All keys of a job file: key -> (name in JobSpec, parser).
 KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "name": ("name", _text),
     "command": ("command", _command),
@@ -227,7 +227,7 @@ def read_jobfile(path: Path, overrides: Mapping[str, object] | None = None) -> J
     """
     try:
         with path.open("rb") as opened:
-            content = opened.read(JOB_FILE_MAX_BYTES + 1)  # of a pipe or device nobody knows the size
+            content = opened.read(JOB_FILE_MAX_BYTES + 1)  # a pipe or device has no known size
         if len(content) > JOB_FILE_MAX_BYTES:
             raise JobFileError(f"{path} is larger than 1 MiB: that is no job file.")
         text = content.decode()
@@ -280,7 +280,7 @@ def make_request(
 
 
 def _flat(table: Mapping[str, Any], origin: Origin) -> dict[str, object]:
-    """Dotted keys to values; refuses keys that nobody reads."""
+    """Dotted keys to values; refuses unknown keys."""
     flat: dict[str, object] = {}
     for key, value in table.items():
         if key in TABLES:
@@ -296,15 +296,15 @@ def _flat(table: Mapping[str, Any], origin: Origin) -> dict[str, object]:
 
 
 def _meant(key: str) -> str:
-    """What an unknown key may have been meant for."""
+    """The key that an unknown one was probably meant for."""
     table, _, name = key.rpartition(".")
-    if name in KEYS and table:  # TOML: what follows the line [table] belongs to it
+    if name in KEYS and table:  # in TOML, all lines after [table] belong to the table
         return f"{name!r} belongs above the first [table] of the file."
     return did_you_mean(key, KEYS)
 
 
 def _name_from(origin: str, command: tuple[str, ...]) -> str:
-    """A name where none was given: the job file's, or the program's, as far as their letters allow."""
+    """A default name: the job file's, or the program's, without unsuitable letters."""
     stem = Path(origin).stem if origin.endswith(".toml") else Path(command[0]).name
     kept = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in stem).strip("._-")[:40]
     return kept if NAME.fullmatch(kept) else "job"

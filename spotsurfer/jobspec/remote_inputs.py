@@ -1,4 +1,4 @@
-"""`inputs` from elsewhere and `[[mounts]]` of a job file: from TOML to values, and what is wrong with them."""
+"""`inputs` from elsewhere and `[[mounts]]` of a job file: from TOML to values, and the checks of both."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 KIND = re.compile(r"[a-z][a-z0-9._-]{0,31}")
 OPTIONS = frozenset({"region", "endpoint", "virtual_hosted_style_request", "allow_http", "skip_signature", "request_payer"})
 FETCHES_MAX, MOUNTS_MAX = 1000, 20
-# Folders of the job that are its own, or the machine's: nothing can be mounted over them.
+# Folders that belong to the job or the machine: nothing can be mounted over them.
 TAKEN = ("/dev", "/proc", "/sys", "/run", "/tmp", "/var/tmp", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64")  # noqa: S108
 INPUT_EXAMPLE = '{ from = "s3://bucket/reads/*.fq.gz", to = "reads" }'
 MOUNT_EXAMPLE = 'name = "data", type = "nfs4", source = "server:/export", target = "/data"'
@@ -36,7 +36,7 @@ def read_inputs(value: object) -> tuple[str | InputFetch, ...]:
 
 
 def split(inputs: Sequence[str | InputFetch]) -> dict[str, Any]:
-    """Fields of the specification: what is sent along, and what machines fetch."""
+    """Fields of the specification: inputs to upload, and inputs that machines fetch."""
     fetches = tuple(x for x in inputs if isinstance(x, InputFetch))
     return {"inputs": tuple(x for x in inputs if isinstance(x, str)), "fetches": fetches}
 
@@ -61,7 +61,7 @@ def _input(entry: str | Mapping[str, Any]) -> str | InputFetch:
 
 
 def _options(entry: Mapping[str, Any]) -> dict[str, str]:
-    """As obstore names them. A service of one's own is asked by path: names of buckets are no names of hosts there."""
+    """Options in obstore's names. A private service is addressed by path, because bucket names are no host names there."""
     found: dict[str, str] = {}
     if entry.get("region"):
         found["region"] = entry["region"]
@@ -76,12 +76,12 @@ def _options(entry: Mapping[str, Any]) -> dict[str, str]:
 
 
 def is_elsewhere(text: str) -> bool:
-    """An address, not a path."""
+    """Whether the text is an address, not a path."""
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text) is not None
 
 
 def read_mounts(value: object) -> tuple[SharedMount, ...]:
-    """The shared file systems that a job file names. Raises ValueError: the second half of a sentence."""
+    """The shared file systems of a job file. Raises ValueError: the second half of a sentence."""
     if not isinstance(value, list) or not all(isinstance(x, Mapping) for x in value):
         raise ValueError(f"is {value!r}, expected tables like [[mounts]] {MOUNT_EXAMPLE}")
     return tuple(_mount(number, table) for number, table in enumerate(value, 1))
@@ -101,7 +101,7 @@ def _mount(number: int, table: Mapping[str, Any]) -> SharedMount:
     return SharedMount(**{str(k): v for k, v in table.items()})
 
 
-# ---------------------------------------------------------------- what is wrong
+# ---- Checks
 
 
 def problems(fetches: Sequence[InputFetch], mounts: Sequence[SharedMount]) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""The values of a job's secrets: reading those that lie where the job is submitted, and what any value must be like.
+"""Values of a job's secrets: reads those on the submitting host, and checks all of them.
 
 No message here holds a value, nor a part of one.
 """
@@ -13,14 +13,14 @@ from spotsurfer.model.errors import InputMissing, JobFileError
 from spotsurfer.model.job import SENT_SECRETS, JobSpec
 
 BYTES_MAX = 1 << 20  # of all together: they travel in one object, and their files lie in memory
-VARIABLE_BYTES_MAX = 96 << 10  # the kernel takes no longer word
-Say = Callable[[str], str]  # the begin of a sentence about a key
+VARIABLE_BYTES_MAX = 96 << 10  # the kernel's limit for one word
+Say = Callable[[str], str]  # the beginning of a sentence about a key
 
 
 def read(spec: JobSpec, folder: Path, at: Say) -> dict[str, bytes]:
-    """Values of the secrets that are files here (relative to `folder`) or variables of this process.
+    """Values of the secrets from files here (relative to `folder`) or variables of this process.
 
-    Raises InputMissing for what is absent, JobFileError for a value that no job can be given.
+    Raises InputMissing for an absent one, JobFileError for an unusable value.
     """
     values: dict[str, bytes] = {}
     for name, secret in spec.secrets.items():
@@ -35,18 +35,18 @@ def read(spec: JobSpec, folder: Path, at: Say) -> dict[str, bytes]:
 
 
 def read_one(origin: str, folder: Path) -> bytes:
-    """What "file:PATH" (relative to `folder`) or "env:NAME" holds here. Raises LookupError with half a sentence."""
+    """The value of "file:PATH" (relative to `folder`) or "env:NAME" here. Raises LookupError with half a sentence."""
     kind, _, place = origin.partition(":")
     return _file(folder, place) if kind == "file" else _variable(place)
 
 
 def fitting(form: str, value: bytes) -> bytes:
-    """The value in its form: a variable has no line end behind it, as files have by habit; a file stays as it is."""
+    """The value in its form: a variable loses the line end that files have by habit; a file stays as it is."""
     return value.removesuffix(b"\n").removesuffix(b"\r") if form == "environment" else value
 
 
 def wrong(spec: JobSpec, values: Mapping[str, bytes]) -> Iterator[tuple[str, str]]:
-    """What no job can be given: (name, second half of a sentence)."""
+    """Unusable values: (name, second half of a sentence)."""
     for name, value in values.items():
         form = spec.secrets.get(name, {}).get("as")
         if form == "environment" and b"\0" in value:
@@ -64,7 +64,7 @@ def _file(folder: Path, place: str) -> bytes:
     try:
         path = folder / Path(place).expanduser()
         with path.open("rb") as opened:
-            value = opened.read(BYTES_MAX + 1)  # of a pipe or device nobody knows the size
+            value = opened.read(BYTES_MAX + 1)  # a pipe or device has no known size
     except (OSError, RuntimeError) as e:
         why = e.strerror if isinstance(e, OSError) else "no such user"
         raise LookupError(f"names {path}, which can't be read ({why}): check the path and its rights") from None

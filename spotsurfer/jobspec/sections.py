@@ -1,4 +1,4 @@
-"""Sections of a job file: ports, idle, steps, container image; from TOML to values, and what is wrong with them."""
+"""Sections of a job file (ports, idle, steps, container image): from TOML to values, and the checks of each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spotsurfer.jobspec.secrets import read_one
 from spotsurfer.model.errors import InputMissing, JobFileError
 from spotsurfer.model.job import MAIN, SENT_SECRETS, SETUP, JobPort, JobSpec, JobStep
 
-# `ports` and `[idle]` of a job file: from TOML to values, and what is wrong with them.
+# ---- `ports` and `[idle]`
 
 PORT_KEYS = ("name", "port")
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,39})")
@@ -27,7 +27,7 @@ PORTS_EXAMPLE = 'ports = [8888], or [[ports]] with name = "notebook", port = 888
 
 
 def read_ports(value: object) -> tuple[JobPort, ...]:
-    """Numbers and tables; a port without a name is called by its number. Raises ValueError: half a sentence."""
+    """Numbers and tables; a port without a name takes its number as name. Raises ValueError: half a sentence."""
     entries = value if isinstance(value, list) else [value]
     return tuple(_port(entry) for entry in entries)
 
@@ -51,7 +51,7 @@ def read_share(value: object) -> float:
 
 
 def port_problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
-    """Everything wrong with them: (key of the job file, second half of a sentence)."""
+    """Everything wrong with ports and idle: (key of the job file, second half of a sentence)."""
     if len(spec.ports) > PORTS_MAX:
         yield "ports", f"are {len(spec.ports)}, more than {PORTS_MAX}"
     for p in spec.ports:
@@ -79,7 +79,7 @@ def _idle(spec: JobSpec) -> Iterator[tuple[str, str]]:
             yield key, f"is {value:g}, expected more than 0" + (" and at most 1" if most == 1.0 else "")
 
 
-# `[[steps]]` of a job file: from TOML to values, and what is wrong with them.
+# ---- `[[steps]]`
 
 KEYS = ("name", "command", "protect", "always")
 STEP_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,39})")
@@ -89,7 +89,7 @@ STEPS_EXAMPLE = '[[steps]] name = "setup", command = "…"'
 
 
 def read_steps(value: object) -> tuple[JobStep, ...]:
-    """The steps that a job file names. Raises ValueError: the second half of a sentence."""
+    """The steps of a job file. Raises ValueError: the second half of a sentence."""
     if not isinstance(value, list) or not value or not all(isinstance(x, Mapping) for x in value):
         raise ValueError(f"is {value!r}, expected tables like {STEPS_EXAMPLE}")
     return tuple(_step(number, table) for number, table in enumerate(value, 1))
@@ -146,14 +146,14 @@ def _problems(step: JobStep) -> Iterator[tuple[str, str]]:
         yield "steps", f"has a command longer than {TEXT_MAX_BYTES >> 10} KiB in step {step.name!r}: put it into an input file"
 
 
-# A job's container image: what is wrong with what was asked, and the credentials for the registry that it comes from.
+# ---- Container image, and the credentials for its registry
 
 DEVICE = re.compile(r"[A-Za-z0-9.-]+/[A-Za-z0-9_.-]+=[A-Za-z0-9_.:-]+")
-Say = Callable[[str], str]  # the begin of a sentence about a key
+Say = Callable[[str], str]  # the beginning of a sentence about a key
 
 
 def image_problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
-    """Everything wrong with it: (key of the job file, second half of a sentence)."""
+    """Everything wrong with the image: (key of the job file, second half of a sentence)."""
     if not spec.image:
         given = {"entry_point": spec.entry_point is not None, "registry_auth": spec.registry_auth, "devices": spec.devices}
         for key, value in given.items():
@@ -173,9 +173,9 @@ def image_problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
 
 
 def read_auth(spec: JobSpec, folder: Path, at: Say) -> bytes | None:
-    """The credentials that the job names, from where it is submitted; None where it names none.
+    """The credentials that the job names, read on the submitting host; None if it names none.
 
-    Raises InputMissing for what is absent, JobFileError for what is no containers-auth.json.
+    Raises InputMissing for an absent file, JobFileError for one that is no containers-auth.json.
     """
     if not spec.registry_auth:
         return None
@@ -192,7 +192,7 @@ def read_auth(spec: JobSpec, folder: Path, at: Say) -> bytes | None:
 
 
 def usable(value: bytes) -> bool:
-    """Whether this is a containers-auth.json whose credentials are in it and not with a helper of some other machine."""
+    """Whether this is a containers-auth.json that holds its credentials itself, not in a helper of another machine."""
     try:
         hosts = json.loads(value)["auths"]
         return bool(hosts) and all(isinstance(x, dict) and x.get("auth") for x in hosts.values())

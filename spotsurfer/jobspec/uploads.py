@@ -1,4 +1,4 @@
-"""Which files a job brings along: paths, folders and wildcards become a list of files with sizes and modes."""
+"""The input files to upload: paths, folders and wildcards become a list of files with sizes and modes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INPUT_FILES_MAX = 20_000
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """One file to send. `path` is where it arrives, relative to the job's folder; `mode` are its permission bits."""
+    """One file to send. `path` is its destination, relative to the job's folder; `mode` are its permission bits."""
 
     path: str
     source: Path
@@ -29,7 +29,7 @@ def expand(patterns: Sequence[str], folder: Path, where: str) -> list[InputFile]
     """All files of `patterns`, relative to `folder`; `where` begins each message ("job.toml line 4: inputs").
 
     A file inside `folder` arrives under the same relative path, any other under its last name. Symlinks are followed.
-    Raises InputMissing for what is absent, unreadable or no regular file; JobFileError where two would arrive at one path.
+    Raises InputMissing for an absent, unreadable or irregular file; JobFileError if two files have one destination.
     """
     found: dict[str, InputFile] = {}
     for pattern in patterns:

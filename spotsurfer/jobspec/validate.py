@@ -1,4 +1,4 @@
-"""What a job's specification may hold, whoever wrote it: a job file, options, or a stranger's HTTP request."""
+"""Checks a job's specification, whatever its source: a job file, options, or a stranger's HTTP request."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
     strange = list(_out_of_bounds(spec))
     yield from strange
     if strange:
-        return  # the rest counts with these values
+        return  # later checks compute with these values
     yield from _texts(spec)
     yield from _paths(spec)
     yield from _numbers(spec)
@@ -61,7 +61,7 @@ def problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
 
 
 def _out_of_bounds(spec: JobSpec) -> Iterator[tuple[str, str]]:
-    """Values with which nobody can count and text that can't be stored, wherever they are in a specification."""
+    """Values that break arithmetic, and text that can't be stored, anywhere in a specification."""
     for key, value in _leaves("", spec):
         if why := _why_strange(key, value):
             yield key, why
@@ -103,7 +103,7 @@ def _storable(text: str) -> bool:
 
 
 def unstorable(path: str) -> str:
-    """Why no object of a store can have such a name, or ""."""
+    """The reason why no object of a store can have such a name, or ""."""
     if not _storable(path):
         return "is no UTF-8 text"
     return "holds a control character" if any(ord(c) < 32 or ord(c) == 127 for c in path) else ""
@@ -149,7 +149,7 @@ def _paths(spec: JobSpec) -> Iterator[tuple[str, str]]:
 
 
 def leaves_folder(path: str) -> str:
-    """Why `path` is not a plain path below its folder, or ""."""
+    """The reason why `path` is not a plain path below its folder, or ""."""
     if not path or "\0" in path:
         return "is no path"
     if path.startswith(("/", "~")):
@@ -184,7 +184,7 @@ def _numbers(spec: JobSpec) -> Iterator[tuple[str, str]]:
 
 
 def _size(spec: JobSpec) -> Iterator[tuple[str, str]]:
-    """Bounds of its size policy: what was asked for is within, so that the job can begin there."""
+    """Bounds of its size policy: the request must lie within them, so that the job can begin there."""
     for name, least, asked, most in (
         ("cpu", spec.size_cpus_min, spec.cpus, spec.size_cpus_max),
         ("memory", spec.size_memory_min_bytes, spec.memory_bytes, spec.size_memory_max_bytes),

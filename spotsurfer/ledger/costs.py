@@ -1,4 +1,4 @@
-"""What a machine costs, and the costs of all attempts."""
+"""The cost of a machine, by one function for real and simulated bills, and the costs of all attempts."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from spotsurfer.ports.provider import BillingRule
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import observations
 
-# What a machine costs: one function for real and simulated bills.
+# ---- One machine
 
 Steps = Sequence[tuple[datetime, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What an attempt's machine cost, and what it would have cost at list price. Micro-dollars."""
+    """The cost of an attempt's machine, and its cost at list price. Micro-dollars."""
 
     seconds: float
     usd_micros: int
@@ -56,25 +56,25 @@ def _by_steps(attempt: Attempt, steps: Steps, start: datetime, billed: float) ->
     return total
 
 
-# Costs of all attempts: ended ones are computed once, running ones up to now.
+# ---- All attempts: bills of ended ones are computed once, those of running ones up to now.
 
 Key = tuple[JobId, AttemptNumber]
 
 
 class Costs:
-    """What was spent, by attempt. `refresh` reads only what can still change."""
+    """Spending by attempt. `refresh` reads only attempts that can still change."""
 
     def __init__(self, rule: BillingRule) -> None:
         self._rule = rule
-        self._bills: tuple[dict[Key, Charge], dict[Key, Charge]] = {}, {}  # settled, running; replaced as one: others read it
+        self._bills: tuple[dict[Key, Charge], dict[Key, Charge]] = {}, {}  # settled, running; replaced as one for other readers
         self._spent: dict[JobId, int] = {}  # by job, of both
         self._loaded = False
         self._payer: dict[JobId, JobId] = {}  # of rehearsals: their parents
 
     def refresh(self, connection: Connection, attempts: Mapping[JobId, Sequence[Attempt]], now: datetime) -> None:
-        """Bring the figures up to `now`; `attempts` is what was just read of open jobs, so that it is not read twice."""
+        """Bring the figures up to `now`; `attempts` are those just read of open jobs, so that they are not read twice."""
         settled, running = self._bills
-        more = {job for job, _ in running}  # those that ended since: their last bill is still to be settled
+        more = {job for job, _ in running}  # jobs that ended since: their last bill is still to be settled
         if not self._loaded:
             everybody = rows.all_jobs(connection)
             self.pay_for(everybody)
@@ -85,13 +85,13 @@ class Costs:
         known = [((a.job, a.number), a) for some in found.values() for a in some if (a.job, a.number) not in settled]
         bills = {key: charge(a, steps.get(key, []), self._rule, now, a.reclaimed) for key, a in known}
         over = {key: bills.pop(key) for key, a in known if a.state in OVER}
-        settled = self._bills[0]  # as it is now: somebody else may have asked meanwhile
+        settled = self._bills[0]  # the current one: another thread may have asked meanwhile
         self._bills = ({**settled, **over} if over else settled), {k: c for k, c in bills.items() if k not in settled}
         self._spent = self._by_job()
         self._loaded = True
 
     def _by_job(self) -> dict[JobId, int]:
-        """A job's bill, and a rehearsal's once more as its parent's: asked for each job of a list, so added up once a look."""
+        """A job's bill; a rehearsal's counts for its parent, too. Lists ask for each job, so it is added up once a look."""
         spent: defaultdict[JobId, int] = defaultdict(int)
         for bills in self._bills:
             for (job, _), one in bills.items():
@@ -100,7 +100,7 @@ class Costs:
         return dict(spent)
 
     def pay_for(self, jobs: Iterable[Job]) -> None:
-        """Rehearsals among these jobs are counted for their parents."""
+        """Count rehearsals among these jobs for their parents."""
         self._payer |= {j.id: j.parent.job for j in jobs if j.parent is not None and j.parent.rehearsal}
 
     def of(self, key: Key) -> Charge:
@@ -113,5 +113,5 @@ class Costs:
         return self._spent.get(job, 0)
 
     def total(self) -> int:
-        """Everything ever spent, micro-dollars."""
+        """All spending ever, micro-dollars."""
         return sum(c.usd_micros for d in self._bills for c in d.values())

@@ -1,1 +1,1 @@
-"""Nouns: frozen values that every room shares. Imports nothing of ours."""
+"""The data model: frozen values that all packages share. It imports no other package of this project."""

@@ -1,4 +1,4 @@
-"""What `decide` can want: a closed union. Each action carries its reason, and an id that is the same each time it is wanted."""
+"""The actions that `decide` can return: a closed union. Each has a reason, and an id that stays the same when it is repeated."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class GiveBack:
-    """Create the next head entry with `epoch = attempt`, which keeps the job frozen since its final save: it goes on there."""
+    """Create the next head entry for the attempt that keeps the job frozen since its final save, so that it goes on there."""
 
     job: JobId
     attempt: AttemptNumber
     after: int  # number of the head entry this decision saw
-    checkpoint: str  # that final save: nothing newer was saved anywhere
+    checkpoint: str  # that final save: no newer checkpoint exists
     sequence: int
     reason: str
 
@@ -61,19 +61,19 @@ class Ask:
 
     job: JobId
     attempt: AttemptNumber
-    want: str  # protocol.Want
+    want: str  # a value of spotsurfer_wire.messages.Want
     save_at_least: int
     seconds_left: float | None
     event: AttemptEvent | None
     reason: str
-    partial: int = 0  # number of a request for what the outputs are now
-    gives_way_to: str = ""  # the job of higher priority that is to have its machine
-    keep: bool = False  # after its final save it keeps the job frozen, which goes elsewhere (`core.keeping`)
+    partial: int = 0  # number of a request for partial outputs
+    gives_way_to: str = ""  # the job of higher priority that gets its machine
+    keep: bool = False  # after its final save it keeps the job frozen while the job moves (`core.moves`)
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Tell the attempt to save every `seconds`, unless it knows; `saves`: how many there were when that was thought about."""
+    """Tell the attempt to save every `seconds`, unless it knows; `saves`: number of saves when the policy was asked."""
 
     job: JobId
     attempt: AttemptNumber
@@ -84,7 +84,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Record what was seen: one edge of the attempt table."""
+    """Record an observation: one edge of the attempt table."""
 
     job: JobId
     attempt: AttemptNumber
@@ -99,16 +99,16 @@ class Terminate:
     job: JobId
     attempt: AttemptNumber
     reason: str
-    gives_way_to: str = ""  # the job of higher priority that is to have its place
+    gives_way_to: str = ""  # the job of higher priority that gets its place
 
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """Write down again an attempt that owns the job in the store and that the database, an older one, does not know."""
+    """Record again an attempt that owns the job in the store and that the database, an older one, does not know."""
 
     job: JobId
     attempt: AttemptNumber
-    desired_sequence: int  # of what its agent was told last
+    desired_sequence: int  # of its agent's last orders
     reason: str
 
 
@@ -133,7 +133,7 @@ class EndJob:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The command failed by itself and its user allows another go: count it."""
+    """Count a failure of the command after which its user allows a retry."""
 
     job: JobId
     exit_code: int
@@ -142,7 +142,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class SetWish:
-    """A limit or the controller holds the job or lets it go on, or an order of its user (a move, going back) is settled."""
+    """A limit or the controller holds or resumes the job, or an order of its user (a move, a rewind) is settled."""
 
     job: JobId
     wish: Wish | None
@@ -164,7 +164,7 @@ Action = Plan | Launch | Grant | GiveBack | Ask | Pace | Mark | Terminate | Reca
 
 
 def action_id(action: Action) -> str:
-    """The same wish has the same id: the journal refuses to begin it twice while it is open."""
+    """The action's id. The same action has the same id, and the journal refuses to begin it twice while it is open."""
     match action:
         case Sweep(instance=i):
             return f"sweep/{i}"
@@ -191,7 +191,7 @@ def action_id(action: Action) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """An alternative that was looked at and why it was not taken; shown by `why`."""
+    """A rejected alternative with the reason; shown by `why`."""
 
     job: JobId
     what: str
@@ -200,7 +200,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """`choices`, best first: the first is what would be ordered now. `obstacle` says why nothing would be, or is empty."""
+    """A dry run. `choices`, best first: the first would be ordered now. `obstacle`: why no order is possible, or empty."""
 
     choices: Sequence[Offer]
     rejected: Sequence[tuple[Offer, str]]
@@ -209,13 +209,13 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do now, what was not done and why, and when to look again at the latest."""
+    """The actions to take now, the rejected alternatives with reasons, and the latest time of the next look."""
 
     actions: tuple[Action, ...] = ()
     rejected: tuple[Rejected, ...] = ()
     wake_at: datetime | None = None
     notes: dict[JobId, str] = field(default_factory=dict)  # why a job waits, one sentence
     hurry: bool = False  # a job stands still until the next step: look again at once
-    levels: dict[JobId, int] = field(default_factory=dict)  # priorities of open jobs, with what they gained by waiting
-    alarms: tuple[str, ...] = ()  # policies that failed or answered nonsense, and were replaced by a plain rule
-    advanced: bool = False  # said once it was carried out: a state moved on, and what follows may be due already
+    levels: dict[JobId, int] = field(default_factory=dict)  # priorities of open jobs, plus their gain by waiting
+    alarms: tuple[str, ...] = ()  # failures and nonsense answers of policies, which a plain rule replaced
+    advanced: bool = False  # set after the actions: a state moved on, and the next step may be due already

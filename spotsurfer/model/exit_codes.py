@@ -1,4 +1,4 @@
-"""What the exit codes of jobs mean, and the exit codes of the command line."""
+"""The meaning of the exit codes of jobs."""
 
 from __future__ import annotations
 

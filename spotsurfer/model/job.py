@@ -12,7 +12,7 @@ from typing import NewType
 
 from spotsurfer.model.market import Market, Pool
 
-# Names of things.
+# ---- Ids
 
 JobId = NewType("JobId", str)
 AttemptNumber = NewType("AttemptNumber", int)
@@ -27,7 +27,7 @@ def launch_token(family: str, job: JobId, attempt: AttemptNumber) -> str:
     return hashlib.sha256(f"{family}/{job}/{attempt}".encode()).hexdigest()[:32]
 
 
-# What a job wants brought to its machines: inputs from elsewhere, shared file systems.
+# ---- Inputs from elsewhere and shared file systems, which a job's machines fetch or mount
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,6 @@ class SharedMount:
     read_only: bool = True
 
 
-# Ports on which a job listens for others.
-
-
 @dataclass(frozen=True, slots=True)
 class JobPort:
     """A TCP port of a job; it is found under its name, whatever machine the job is on."""
@@ -64,7 +61,7 @@ class JobPort:
     port: int
 
 
-# The commands of a job that has more than one.
+# ---- Steps
 
 MAIN, SETUP = "main", "setup"
 
@@ -85,7 +82,7 @@ def main_command(steps: Sequence[JobStep]) -> tuple[str, ...]:
     return named[0].command if named else ()
 
 
-# A job is what a user asked for; an attempt is one machine's try at it.
+# ---- Job and attempt
 
 
 class MarketChoice(StrEnum):
@@ -136,7 +133,7 @@ TCP_MODES = ("close", "keep", "forbid")
 CPU_CAPS = ("any", "portable", "x86-64-v2", "x86-64-v3")
 PRIORITIES = {"low": -10, "normal": 0, "high": 10}  # names of priorities; any whole number to PRIORITY_MAX will do
 PRIORITY_MAX = 100
-SIZE_OFF = "off"  # instead of a size policy: the job stays on what was asked for
+SIZE_OFF = "off"  # instead of a size policy: the job stays on the size that was asked for
 SENT_SECRETS = ("file", "env")  # read where the job is submitted
 FETCHED_SECRETS = ("aws-secretsmanager", "gcp-secret")  # read by the controller, with its own credentials
 SECRET_FORMS = ("environment", "file")
@@ -174,25 +171,25 @@ class JobSpec:
     gpus: int = 0  # that its machine has at least
     gpu: str = ""  # which chip, as "H100"; "" = any
     market: MarketChoice = MarketChoice.SPOT_FIRST
-    priority: int = 0  # where there is no room for all: the higher one runs; see core/ageing.py
+    priority: int = 0  # if there is no room for all, the higher one runs; see core/scheduling/preemption.py
     checkpoint_interval_seconds: float | None = None  # None = the operator's, else the interval policy's
     retries: int = 0  # of a command that fails by itself
     environment: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
-    user: str | None = None  # None in a row: from before jobs were unprivileged by default, see protocol.Spec
+    user: str | None = None  # None in a row: from before jobs were unprivileged by default, see spotsurfer_wire.messages.Spec
     budget_usd_micros: int | None = None
-    price_max_usd_micros: int | None = None  # of its machine, an hour
+    price_max_usd_micros: int | None = None  # of its machine, per hour
     deadline_seconds: float | None = None  # after it was submitted; None = it has time
-    work_seconds: float | None = None  # that it runs in all, as its user reckons; goes with a deadline
+    work_seconds: float | None = None  # total run time, by its user's estimate; goes with a deadline
     instance_types: tuple[str, ...] = ()  # wildcards that its machine must match; none = any
     on_end: tuple[str, ...] = ()  # command on the controller's host when the job is done, failed or held
     engine: str = "auto"  # how it is saved: ENGINES
-    tcp: str = "close"  # what becomes of connections to the outside: TCP_MODES
-    cpu: str = "any"  # what its programs may choose of the processor: CPU_CAPS
+    tcp: str = "close"  # how connections to the outside are treated: TCP_MODES
+    cpu: str = "any"  # processor features that its programs may use: CPU_CAPS
     before_freeze: tuple[str, ...] = ()  # run inside the job before each save
     after_restore: tuple[str, ...] = ()  # run inside the job after each restore
     hook_seconds: float = 30.0  # limit of each of the two
-    app_signal: str = ""  # app_…: the program saves itself; see protocol.SelfSave
+    app_signal: str = ""  # app_…: the program saves itself; see spotsurfer_wire.messages.SelfSave
     app_command: tuple[str, ...] = ()
     app_file: str = ""
     app_deadline_seconds: float = 60.0
@@ -208,15 +205,15 @@ class JobSpec:
     registry_auth: str = ""  # where its containers-auth.json was: "file:PATH" or "env:NAME"; no value
     ports: tuple[JobPort, ...] = ()  # on which it listens for others
     idle_seconds: float | None = None  # suspended after so long without work; None = never
-    idle_cpu: float = 0.05  # processors in use that count as none
-    idle_gpu: float = 0.05  # share of the time in which its GPUs work that counts as none
-    size_policy: str = ""  # says on which type of machine it should be: a policy's name, SIZE_OFF; "" = the operator's
-    size_memory_min_bytes: int | None = None  # that a size policy may choose from; None = any
-    size_memory_max_bytes: int | None = None  # None = some times what was asked for
+    idle_cpu: float = 0.05  # so few processors in use count as idle
+    idle_gpu: float = 0.05  # so small a share of time with its GPUs at work counts as idle
+    size_policy: str = ""  # the policy that chooses its machine type: a name, SIZE_OFF; "" = the operator's
+    size_memory_min_bytes: int | None = None  # smallest memory for a size policy; None = any
+    size_memory_max_bytes: int | None = None  # largest; None = a multiple of the request
     size_cpus_min: int | None = None
     size_cpus_max: int | None = None
     size_parameters: dict[str, str | int | float | bool] = field(default_factory=dict)  # of its size policy
-    secrets_in_plain_images: bool = False  # its user bears that checkpoints with them in memory are not encrypted
+    secrets_in_plain_images: bool = False  # its user accepts that checkpoints with secrets in memory are not encrypted
 
     @property
     def must_encrypt(self) -> bool:
@@ -279,11 +276,11 @@ class Job:
     failures: int = 0  # of the command itself, counted against spec.retries
     exit_code: int | None = None
     ended_at: datetime | None = None
-    resumed_at: datetime | None = None  # by its user: what failed before does not count against a new try
+    resumed_at: datetime | None = None  # by its user: earlier failures don't count against a new try
     rewind: Rewind | None = None
     parent: Parent | None = None
     lineage: str = ""  # the job whose keys name and seal its chunks; "" = itself
-    partials_asked: int = 0  # requests for what its outputs are now
+    partials_asked: int = 0  # number of requests for partial outputs
 
 
 def rehearses(job: Job) -> bool:
@@ -316,18 +313,18 @@ class Attempt:
     desired_sequence: int = 0
     desired_want: str = "run"
     desired_save: int = 0
-    desired_partial: int = 0  # the newest request for outputs that it was told of
+    desired_partial: int = 0  # the newest request for outputs in its orders
     launched_at: datetime | None = None
     released_at: datetime | None = None
     restore_failed: bool = False
-    restore_refused: bool = False  # the machine's facts forbade it; the checkpoint is not to blame
-    store_failed: bool = False  # it could not restore because the store did not answer: no fault of the checkpoint
-    reclaimed: bool = False  # the cloud says that it took the machine
-    pause_seconds: float | None = None  # the job stood still for so long before it went on here; None = it was not handed over
-    drained: bool = False  # its last checkpoint was made in time: nothing was lost with the machine
-    pace_seconds: float | None = None  # between live saves, as the interval policy wished; None = it was not asked
-    pace_saves: int = -1  # how many saves there were when it was asked
+    restore_refused: bool = False  # the machine's facts forbade the restore; the checkpoint is not to blame
+    store_failed: bool = False  # the restore failed because the store did not answer; the checkpoint is not to blame
+    reclaimed: bool = False  # the cloud reclaimed the machine
+    pause_seconds: float | None = None  # pause of the job before it went on here; None = it was not handed over
+    drained: bool = False  # its final checkpoint was made in time: no work was lost with the machine
+    pace_seconds: float | None = None  # between live saves, by the interval policy; None = it was not asked
+    pace_saves: int = -1  # number of saves when the policy was asked
     pace_why: str = ""  # its numbers, for people
-    gpus: int = 0  # that its machine has, as it was offered
+    gpus: int = 0  # of its machine, by the offer
     gave_way_to: str = ""  # the job of higher priority for which it was asked to leave; "" = it was not
-    lease_seconds: float | None = None  # its machine freezes the job when it is cut off for so long; None = as configured
+    lease_seconds: float | None = None  # its machine freezes the job if it is cut off for so long; None = as configured

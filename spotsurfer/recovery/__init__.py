@@ -1,1 +1,1 @@
-"""What an operator does against the loss of a controller: back up, restore, adopt a store of which the database is lost."""
+"""Remedies against the loss of a controller: back up, restore, and adopt a store after its database is lost."""

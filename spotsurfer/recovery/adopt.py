@@ -1,8 +1,8 @@
-"""`spotsurfer adopt`: a controller of which the database is lost takes up the jobs that lie in its store.
+"""`spotsurfer adopt`: a controller without its database takes over the jobs in its store.
 
-The store has what machines need to know: commands, inputs, head logs, checkpoints, output, results. It does not have what only
-the controller needs: sizes, budgets, deadlines, priorities, retries, tags and hooks. So a job goes on by itself only if its
-machine's agent has left a report; any other one is held until a person says that it may cost something.
+The store holds everything that machines need: commands, inputs, head logs, checkpoints, output, results. It lacks what only the
+controller needs: sizes, budgets, deadlines, priorities, retries, tags and hooks. So a job goes on by itself only if its
+machine's agent has left a report; all others are held until a person allows them to cost something.
 """
 
 from __future__ import annotations
@@ -40,16 +40,14 @@ from spotsurfer.store import master_key
 from spotsurfer.store.head_logs import summary, written_at
 from spotsurfer.store.open_store import open_for
 
-ROOM = (
-    1.25  # a machine must have so much more memory than the image of the job's processes: the agent needs some, and they grow
-)
+ROOM = 1.25  # memory of a machine per memory of the job's processes: the agent needs some, and they grow
 JOBS = "jobs/"
-Progress = Callable[[str, int, int], None]  # what, jobs done, of
+Progress = Callable[[str, int, int], None]  # stage, jobs done, total
 
 
 @dataclass(frozen=True, slots=True)
 class Least:
-    """What adopted jobs ask for at least; what they asked for when they were submitted nobody knows."""
+    """Minimum resources of adopted jobs; nobody knows what they asked for at submission."""
 
     cpus: int = 1
     memory_bytes: int = 1 << 30
@@ -57,7 +55,7 @@ class Least:
 
 @dataclass(slots=True)
 class Adopted:
-    """What was done."""
+    """The outcome."""
 
     family: str
     jobs: list[Job] = field(default_factory=list)
@@ -65,11 +63,11 @@ class Adopted:
 
 
 def adopt(settings: Settings, least: Least, now: datetime, progress: Progress) -> Adopted:
-    """Make this configuration's database that of the store's family, and write down the jobs that it does not know.
+    """Give this configuration's database the family of the store, and record the jobs that it does not know.
 
-    Raises ControllerRunning; ConfigError without the store's key or where it can't be read, StoreOwned with another one;
-    NotFound where the store is nobody's; Conflict where the database has jobs of another family; SpotsurferError for one that
-    is damaged; StoreUnwritable, StoreDamaged.
+    Raises ControllerRunning; ConfigError without the store's key or if it can't be read, StoreOwned with another key;
+    NotFound if the store has no owner; Conflict if the database has jobs of another family; SpotsurferError for a damaged
+    database; StoreUnwritable, StoreDamaged.
     """
     with refusals_told():
         return _adopt(settings, least, now, progress)
@@ -130,13 +128,13 @@ def _family(store: ObstoreStore, url: str, fingerprint: str) -> str:
     return info.family
 
 
-# ---------------------------------------------------------------- jobs
+# ---- Jobs
 
 
 def take_up(
     connection: Connection, store: Any, keys_of: Callable[[str], Keys], least: Least, now: datetime, progress: Progress
 ) -> Adopted:
-    """Write down the jobs of the store that have no row. Raises StoreError."""
+    """Record the jobs of the store that have no row. Raises StoreError."""
     ids = [JobId(name) for name in store.folders(JOBS) if JOB_ID.fullmatch(name)]
     reports = {x.key.removeprefix(object_keys.live_prefix()) for x in store.list(object_keys.live_prefix())}
     known, done = {j.id for j in rows.all_jobs(connection)}, Adopted("")
@@ -160,14 +158,14 @@ def take_up(
 @dataclass(frozen=True, slots=True)
 class _Sources:
     ids: Sequence[JobId]
-    reports: set[str]  # "<job>.<attempt>", of machines that were there when the controller was lost
+    reports: set[str]  # "<job>.<attempt>", of machines that existed when the controller was lost
     keys_of: Callable[[str], Keys]
     least: Least
     now: datetime
 
 
 def _read(store: Any, job: JobId, sources: _Sources) -> Job | None:
-    """The row of a job, as far as the store tells it; None for a submission that never came to its end."""
+    """The row of a job, as far as the store shows it; None for an incomplete submission."""
     data = store.get(object_keys.spec_key(job))
     if data is None:
         return None
@@ -185,13 +183,13 @@ def _read(store: Any, job: JobId, sources: _Sources) -> Job | None:
 
 
 def _rehearsal(job: Job, of: JobId) -> Job:
-    """Whoever watched it went with the controller. As a rehearsal it stays walled off and is removed when it has ended."""
+    """The operation that watched it is lost with the controller. It stays a walled-off rehearsal, and is removed at its end."""
     reason = "the controller that watched this rehearsal is lost: rehearse again"
     return replace(job, parent=Parent(of, "", rehearsal=True), wish=Wish.CANCEL, reason=reason)
 
 
 def _standing(job: Job, entries: Sequence[Head], readable: bool, sources: _Sources) -> Job:
-    """Where the job stands. If a machine may still have it, the controller takes that machine up again and sees for itself."""
+    """The job's state. If a machine may still have it, the controller takes that machine over and looks for itself."""
     head, newest = summary(entries), entries[-1] if entries else None
     owner = object_keys.live_key(job.id, head.epoch).removeprefix(object_keys.live_prefix())
     if owner in sources.reports and not head.final:
@@ -211,10 +209,10 @@ def _standing(job: Job, entries: Sequence[Head], readable: bool, sources: _Sourc
 
 
 def _image(store: Any, job: JobId, entries: Sequence[Head], sources: _Sources) -> Manifest | None:
-    """The newest checkpoint that the log names, also of a job that was told to begin anew: it tells memory and lineage.
+    """The newest checkpoint in the log, also of a job that was ordered to begin anew: it shows memory and lineage.
 
-    That of a copy was sealed with the keys of the job that it comes from, and nothing says which one that is. A copy's log
-    begins with a checkpoint that no attempt made; any other job has keys of its own.
+    A fork's first checkpoint was sealed with the keys of the original job, and nothing names that job. A fork's log begins with
+    a checkpoint that no attempt made; any other job has keys of its own.
     """
     named = next((h.checkpoint for h in reversed(entries) if h.checkpoint is not None), None)
     data = store.get(object_keys.manifest_key(job, named)) if named is not None else None
@@ -229,7 +227,7 @@ def _image(store: Any, job: JobId, entries: Sequence[Head], sources: _Sources) -
 
 
 def _spec(job: JobId, wire: Spec, cpus: int, memory_bytes: int) -> JobSpec:
-    """What the job's user asked for, as far as its machines were told."""
+    """The user's specification, as far as the machines had it."""
     app = wire.app
     saves_itself: dict[str, Any] = {}
     if app is not None:

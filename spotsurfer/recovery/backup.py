@@ -1,4 +1,7 @@
-"""`spotsurfer backup`: a consistent copy of what can't be made again, in one encrypted file (format included)."""
+"""`spotsurfer backup`: a consistent copy of a controller's irreplaceable files, in one encrypted file.
+
+The controller may run meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -27,18 +30,18 @@ from spotsurfer.model.errors import DISK_FULL, ConfigError, Conflict, Denied, In
 from spotsurfer.state import db
 from spotsurfer.store import master_key
 
-# An encrypted file: a header that anybody can read and nobody can change, and a content that only the passphrase opens.
+# ---- File format: a header that anybody can read and nobody can change, and a content that only the passphrase opens.
 #
 # SSBACKUP          8 bytes
 # length            of the header, 4 bytes, little endian
-# header            JSON: the form, how the key is made of the passphrase, and what the writer says of the content
+# header            JSON: the form, the derivation of the key from the passphrase, and the writer's facts about the content
 # checksum          SHA-256 of all before it; tells damage from a wrong passphrase. So far every form is the same
 # tag               16 bytes: AES-256-GCM of nothing, piece 0
-# pieces            AES-256-GCM of 1 MiB each, the last one of what is left, pieces 1, 2, …
+# pieces            AES-256-GCM of 1 MiB each, the last one shorter, pieces 1, 2, …
 #
-# The key is scrypt of the passphrase with a salt of its own, so each file has another key, and the number of a piece may be its
-# nonce. The checksum is the associated data of each piece, and the header says how long the content is: no piece can be
-# changed, left out, moved or taken over from another file.
+# The key is scrypt of the passphrase with a salt of its own. Each file thus has another key, and the number of a piece can be
+# its nonce. The checksum is the associated data of each piece, and the header has the length of the content: nobody can change,
+# leave out, move or exchange pieces.
 
 MAGIC = b"SSBACKUP"
 FORM = 1
@@ -46,7 +49,7 @@ PIECE_BYTES = 1 << 20
 TAG_BYTES, SALT_BYTES, KEY_BYTES, SUM_BYTES = 16, 32, 32, 32
 HEADER_BYTES_MAX = 1 << 20
 # Cost of a guess: 2 ** 17 blocks of 1 KiB, 128 MiB of memory and a third of a second, as OWASP advises. A file may ask for
-# eight times as much, not for all memory that there is.
+# eight times as much, not for all memory.
 SCRYPT_LOG_N, SCRYPT_LOG_N_MAX, SCRYPT_R, SCRYPT_P = 17, 20, 8, 1
 
 
@@ -54,7 +57,7 @@ class Writer:
     """Seals a content of `size` bytes into `out`."""
 
     def __init__(self, out: BinaryIO, passphrase: str, about: Mapping[str, Any], size: int) -> None:
-        """`about`: what the header tells of the content, as JSON has it."""
+        """`about`: the header's facts about the content, as JSON has them."""
         salt = secrets.token_bytes(SALT_BYTES)
         key = {"scrypt_log_n": SCRYPT_LOG_N, "salt": salt.hex()}
         text = json.dumps({"form": FORM, **key, "bytes": size, "about": about}, sort_keys=True).encode()
@@ -66,7 +69,7 @@ class Writer:
         out.write(begin + self._sum + self._cipher.encrypt(_nonce(0), b"", self._sum))
 
     def write(self, data: bytes) -> None:
-        """The next bytes of the content. Raises ValueError where there are more than was said."""
+        """Seal the next bytes of the content. Raises ValueError if they exceed `size`."""
         self._left -= len(data)
         if self._left < 0:
             raise ValueError("more bytes came than were announced")
@@ -77,18 +80,18 @@ class Writer:
             del self._rest[:PIECE_BYTES]
 
     def close(self) -> None:
-        """All of it was written. Raises ValueError where some is missing."""
+        """Finish. Raises ValueError if bytes are missing."""
         if self._left:
             raise ValueError(f"{self._left} bytes are missing of those that were announced")
 
 
 class Reader:
-    """Opens a file. `about` is what its writer said of the content; nobody changed it."""
+    """Opens a file. `about` are the writer's authentic facts about the content."""
 
     def __init__(self, file: BinaryIO, name: str, passphrase: str) -> None:
         """`name` is the file's, for messages.
 
-        Raises InputMissing for what is no such file, is damaged, cut off or of a newer form, Denied for a wrong passphrase.
+        Raises InputMissing for another kind of file, a damaged, truncated or newer one; Denied for a wrong passphrase.
         """
         self._file, self._name = file, name
         header, self._sum = self._header()
@@ -102,7 +105,7 @@ class Reader:
             raise Denied(f"The passphrase does not open {name}: take the one that it was made with.") from None
 
     def read(self, count: int) -> bytes:
-        """So many bytes of the content, less at its end. Raises InputMissing for damage."""
+        """The next `count` bytes of the content, fewer at its end. Raises InputMissing for damage."""
         while len(self._rest) < count and self._left:
             size = min(PIECE_BYTES, self._left)
             try:
@@ -147,7 +150,7 @@ class _Header:
 
 
 def _parsed(text: bytes, name: str) -> _Header:
-    """Nobody vouches for it yet: whoever can replace the file can write a right checksum, too."""
+    """Not trustworthy yet: an attacker who replaces the file can also write a right checksum."""
     try:
         raw: dict[str, Any] = json.loads(text)
         if int(raw["form"]) > FORM:
@@ -175,24 +178,24 @@ def _nonce(number: int) -> bytes:
     return number.to_bytes(12, "big")
 
 
-# What a backup holds of a controller: the files that nobody can make again.
+# ---- Contents: the files of a controller that nobody can make again.
 
 DATABASE, KEY, TOKEN = "state.db", "store.key", "token"
 READ_BYTES = 1 << 20
 
 
 def places(settings: Settings) -> dict[str, Path]:
-    """Where this configuration has each file of a backup. In this order they are put there: with the last one all is done."""
+    """This configuration's path of each file, in the order of a restore: the last one completes it."""
     return {KEY: settings.key_path, TOKEN: settings.token_path, DATABASE: settings.controller.data_dir / DATABASE}
 
 
 @contextmanager
 def refusals_told() -> Iterator[None]:
-    """ConfigError, with the remedy, if the system refuses what is done inside with one of the controller's files."""
+    """Raises ConfigError, with the remedy, if the system refuses access to one of the controller's files inside the block."""
     try:
         yield
     except OSError as e:
-        if e.filename is None or e.errno in DISK_FULL:  # without a name it is about no file: of a pipe, say
+        if e.filename is None or e.errno in DISK_FULL:  # without a name it concerns no file, but for example a pipe
             raise
         why = f"{e.filename} can't be used ({e.strerror})"
         raise ConfigError(f"{why}: call it as the user that the controller runs as, or as root.") from e
@@ -209,7 +212,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a backup's header tells: it can be read without the passphrase, so no secret is in it."""
+    """Facts in a backup's header: readable without the passphrase, so free of secrets."""
 
     made_at: str  # ISO time
     spotsurfer: str  # version that made it
@@ -222,23 +225,23 @@ class About:
 
     @classmethod
     def of(cls, raw: dict[str, Any]) -> About:
-        """From the header, which is authentic. What a newer version of the same form adds is passed over."""
+        """From the authentic header. Ignores additions of a newer version of the same form."""
         members = tuple(Member(m["name"], m["size"], m["sha256"]) for m in raw["members"])
         return cls(**{k: raw[k] for k in cls.__dataclass_fields__ if k != "members"}, members=members)
 
 
-# `spotsurfer backup`: a consistent copy of what a controller can't make again, in one encrypted file. It may be running.
+# ---- Backup
 
-COPY = ".backup"  # folder in the data folder, which is closed to others: the copy of the database, in plain, while it is sealed
-Progress = Callable[[str, int, int], None]  # what, bytes done, of
+COPY = ".backup"  # private folder in the data folder for the plain copy of the database, while it is sealed
+Progress = Callable[[str, int, int], None]  # stage, bytes done, total
 
 
 def back_up(settings: Settings, to: Path, passphrase: str, now: datetime, progress: Progress, force: bool = False) -> About:
-    """Write the file, whole or not at all, mode 0600; what is in it.
+    """Write the file, whole or not at all, mode 0600; returns its facts.
 
-    Raises UsageError if the file is there already (unless `force`), is no plain file or can't be written; ConfigError if this
-    configuration has no controller's data or they can't be read; Conflict while another backup is made; DiskFull;
-    SpotsurferError for a database that is damaged.
+    Raises UsageError if the file exists already (unless `force`), is no plain file or can't be written; ConfigError if this
+    configuration has no controller's data or they can't be read; Conflict during another backup; DiskFull; SpotsurferError
+    for a damaged database.
     """
     _check_target(to, force)
     there = places(settings)
@@ -254,7 +257,7 @@ def back_up(settings: Settings, to: Path, passphrase: str, now: datetime, progre
 
 
 def _check_target(to: Path, force: bool) -> None:
-    """The backup takes the place of what is there: of another backup, never of a folder, a link or a device."""
+    """The backup may replace another backup, never a folder, a link or a device."""
     try:
         there = to.lstat()
     except FileNotFoundError:
@@ -273,7 +276,7 @@ def _unwritable(to: Path, error: OSError) -> UsageError:
 
 @contextmanager
 def _copied(folder: Path, database: Path, progress: Progress) -> Iterator[Path]:
-    """A copy of the database for a while. What a killed backup left is written over by the next one."""
+    """A temporary copy of the database. It overwrites the remains of a killed backup."""
     place = folder / COPY
     place.mkdir(mode=0o700, exist_ok=True)
     with ExitStack() as stack:
@@ -314,7 +317,7 @@ def _member(name: str, path: Path) -> Member:
 
 
 def _write(to: Path, passphrase: str, about: About, files: dict[str, Path], progress: Progress) -> None:
-    """Under another name first: a backup that was cut off never has the name of a whole one."""
+    """Writes under another name first: a truncated backup never has the final name."""
     part = to.with_name(f".{to.name}.{secrets.token_hex(4)}")
     total, done = sum(m.size for m in about.members), 0
     try:
@@ -340,7 +343,7 @@ def _write(to: Path, passphrase: str, about: About, files: dict[str, Path], prog
 
 
 def sync_folder(folder: Path) -> None:
-    """Names in it are durable when it returns."""
+    """Make the names in the folder durable."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)

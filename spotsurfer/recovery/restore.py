@@ -1,7 +1,7 @@
 """`spotsurfer restore`: a backup becomes a data folder, whole or not at all.
 
-What it holds is checked in a folder of its own. When that folder gets its last name, the backup counts: from then on whoever is
-killed, the next `restore` or `serve` puts the files where they belong.
+Its content is checked in a folder of its own. The restore counts once that folder has its final name: if a process is killed
+after that, the next `restore` or `serve` puts the files into their places.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from spotsurfer.state import db
 from spotsurfer.state.db import lock_state, newest_version
 from spotsurfer.store import master_key
 
-OPENED, COMPLETE = ".restore", ".restored"  # folders in the data folder: being filled, and to be put in its place
+OPENED, COMPLETE = ".restore", ".restored"  # folders in the data folder: being filled; complete, to be put into place
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What was done."""
+    """The outcome."""
 
     about: About
-    kept_token: bool  # another token was there already, and stays
+    kept_token: bool  # another token existed already, and stays
 
 
 def restore(settings: Settings, file: Path, passphrase: str, progress: Progress) -> Restored:
-    """Put the backup where this configuration has a controller's files.
+    """Put the backup's files into the paths of this configuration.
 
-    Raises InputMissing for a file that is absent, damaged or too new, Denied for a wrong passphrase, ControllerRunning,
-    Conflict where a database with jobs or another key is there, ConfigError where a place can't be written.
+    Raises InputMissing for an absent, damaged or too new file, Denied for a wrong passphrase, ControllerRunning, Conflict if
+    a database with jobs or another key exists, ConfigError if a path can't be written.
     """
     with refusals_told(), file.open("rb") as opened:
         reader = Reader(opened, str(file), passphrase)
@@ -90,7 +90,7 @@ def _restore(settings: Settings, reader: Reader, about: About, progress: Progres
 
 
 def finish(settings: Settings) -> bool:
-    """Put a complete restore in its place; whether there was one. Only who holds the data folder's lock may call it."""
+    """Put a complete restore into place; returns whether it found one. Call it only with the data folder's lock held."""
     folder, there = settings.controller.data_dir, places(settings)
     complete = folder / COMPLETE
     if not complete.is_dir():
@@ -107,7 +107,7 @@ def finish(settings: Settings) -> bool:
 
 
 def _move(source: Path, target: Path) -> None:
-    """A key or token may belong elsewhere, even on another file system."""
+    """A key or token may have a path elsewhere, even on another file system."""
     if target.parent != source.parent.parent:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         copy = target.with_name(f".{target.name}.restored")
@@ -125,7 +125,7 @@ def _move(source: Path, target: Path) -> None:
 
 
 def _check_places(there: dict[str, Path], same: set[str]) -> None:
-    """Nothing is written over that somebody may want back."""
+    """Refuses to overwrite files that somebody may want back."""
     database, key = there[DATABASE], there[KEY]
     away = "move that file, and those that begin with its name, elsewhere"
     found = db.look_read_only(database, f"If the backup is to count instead, {away}, then restore.")
@@ -161,7 +161,7 @@ def _open(reader: Reader, about: About, folder: Path, progress: Progress) -> Non
 
 
 def _check(folder: Path, about: About) -> None:
-    """The files fit together: a backup that can't be used must not look like one that can."""
+    """The files fit together: an unusable backup must not look like a usable one."""
     found, key = db.look_read_only(folder / DATABASE), master_key.load(folder / KEY)
     if found.family != about.family or key.fingerprint != about.key:
         raise SpotsurferError("Its database or its key is not the one that the backup's header names: take another backup.")

@@ -1,1 +1,1 @@
-"""SSH to machines: a shell, a look at live output, a nudge. It never carries state; everything works without it, later."""
+"""SSH to machines: a shell, live output, a nudge for the agent. It carries no state; without it everything works, but later."""

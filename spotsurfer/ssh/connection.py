@@ -1,4 +1,4 @@
-"""SSH connections to machines whose host key the controller made."""
+"""Host keys that the controller makes for machines, and SSH connections that pin them."""
 
 from __future__ import annotations
 
@@ -20,21 +20,20 @@ if TYPE_CHECKING:
     import paramiko
 
 
-# The key by which a machine is known, made by the controller and given to the machine in its user-data.
-#
+# ---- Host key: made by the controller, and given to the machine in its user-data.
 # So nobody has to trust a machine on first use. The key is derived from the family's master secret and the attempt: a repeated
-# order carries the same one, and nothing has to be remembered. The text form is OpenSSH's own (PROTOCOL.key in its sources),
-# because sshd before 9.6 reads no other one for Ed25519; libraries write that form with random bytes in it.
+# order carries the same key, and nothing must be remembered. The text form is OpenSSH's own (PROTOCOL.key in its sources),
+# because sshd before 9.6 reads no other form for Ed25519, and libraries write it with random bytes inside.
 
 KIND = b"ssh-ed25519"
-BLOCK = 8  # of the cipher "none": the private part is filled up to a multiple
+BLOCK = 8  # of the cipher "none": the private part is padded to a multiple
 LINE = 70
 
 
 def private_text(seed: bytes, comment: str) -> str:
-    """The key of these 32 bytes, as a file for sshd. The same each time."""
+    """The private key of this seed (32 bytes), as a file for sshd. The same each time."""
     public = _public(seed)
-    check = hashlib.sha256(b"check" + seed).digest()[:4]  # in the format both must be equal, nothing else
+    check = hashlib.sha256(b"check" + seed).digest()[:4]  # the format only wants both copies to be equal
     private = check + check + _text(KIND) + _text(public) + _text(seed + public) + _text(comment.encode())
     private += bytes(range(1, 1 + -len(private) % BLOCK))
     outer = _text(b"none") + _text(b"none") + _text(b"") + struct.pack(">I", 1) + _text(_text(KIND) + _text(public))
@@ -44,7 +43,7 @@ def private_text(seed: bytes, comment: str) -> str:
 
 
 def public_line(seed: bytes) -> str:
-    """The public half, as in known_hosts(5) without the name: what a client pins."""
+    """The public half, as in known_hosts(5) without the name: clients pin it."""
     return f"{KIND.decode()} {base64.b64encode(_text(KIND) + _text(_public(seed))).decode()}"
 
 
@@ -65,7 +64,7 @@ def _text(data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + data
 
 
-# One connection to a machine whose key is known beforehand.
+# ---- Connection
 
 CONNECT_SECONDS = 10.0
 KEEPALIVE_SECONDS = 15
@@ -83,7 +82,7 @@ class Target:
 
 
 def connect(target: Target, key_file: Path | None = None, seconds: float = CONNECT_SECONDS) -> paramiko.SSHClient:
-    """An open connection, by the key in the file, else by the keys that the user's agent holds.
+    """An open connection, by the key in the file, else by the keys of the user's agent.
 
     Raises MachineUnreachable, HostKeyMismatch, ConfigError, and HostUnfit without the extra `ssh`.
     """
@@ -122,13 +121,13 @@ def connect(target: Target, key_file: Path | None = None, seconds: float = CONNE
 
 
 def _name(target: Target) -> str:
-    """As the library looks it up."""
+    """The name by which the library looks up the key."""
     return target.address if target.port == 22 else f"[{target.address}]:{target.port}"
 
 
 def _error(ssh: Any, e: Exception, target: Target) -> MachineUnreachable | HostKeyMismatch:
     at = f"{target.user}@{target.address}:{target.port}"
-    # A server without a key of the pinned kind shows another one, which nobody knows: that is no less wrong.
+    # A server without a key of the pinned kind shows an unknown key instead: that is just as wrong.
     if isinstance(e, ssh.BadHostKeyException) or "not found in known_hosts" in str(e):
         return HostKeyMismatch(
             f"{at} does not show the host key that it was given at its start: it is another machine, or somebody is in between"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import paramiko
 
 
-# Commands and shells over a connection.
+# ---- Commands and shells
 
 PIECE_BYTES = 1 << 15
 STATUS_SECONDS = 5.0
@@ -30,11 +30,11 @@ Write = Callable[[bytes], object]
 
 
 def run(client: paramiko.SSHClient, command: str, out: Write, err: Write, feed: bytes | int | None = b"") -> int:
-    """Run a command and hand on what it prints; its exit code.
+    """Run a command and pass on its output; returns its exit code.
 
-    `feed` is its input: bytes, a descriptor to read them from, or None: then it stays open and silent.
+    `feed` is its input: bytes, a descriptor to read from, or None for an input that stays open and silent.
 
-    Raises MachineUnreachable where the connection breaks.
+    Raises MachineUnreachable if the connection breaks.
     """
     channel = _open(client)
     try:
@@ -98,7 +98,7 @@ def _pump(channel: paramiko.Channel, out: Write, err: Write, source: int | None)
 
 
 def _forward(channel: paramiko.Channel, source: int) -> bool:
-    """What was typed, or came through a pipe; False at its end."""
+    """Forward input from a keyboard or pipe; returns False at its end."""
     typed = os.read(source, PIECE_BYTES)
     if typed:
         channel.sendall(typed)
@@ -127,17 +127,17 @@ def _converse(channel: paramiko.Channel, fd: int, write: Write) -> int:
 
 
 def _code(channel: paramiko.Channel) -> int:
-    if not channel.status_event.wait(STATUS_SECONDS):  # it comes behind the end of the output
+    if not channel.status_event.wait(STATUS_SECONDS):  # it follows the end of the output
         raise MachineUnreachable(BROKEN)
     code = int(channel.recv_exit_status())
-    if code < 0:  # ended by a signal, or the connection went with it
+    if code < 0:  # ended by a signal, or lost with the connection
         raise MachineUnreachable(BROKEN)
     return code
 
 
 @contextmanager
 def _raw(fd: int) -> Iterator[None]:
-    """Keys go on as they are; the terminal is as it was afterwards."""
+    """Passes keys on unchanged; restores the terminal afterwards."""
     if not os.isatty(fd):
         yield
         return
@@ -166,14 +166,13 @@ def _resizes(channel: paramiko.Channel) -> Iterator[None]:
         signal.signal(signal.SIGWINCH, before)
 
 
-# What is done on a machine over SSH: nudging its agent, following output, starting an agent where there is no user-data.
-#
-# Each is one plain command of sh. Who is not root there becomes it by sudo without a password.
+# ---- Agent: nudges it, follows the job's output, starts it on a machine without user-data.
+# Each is one plain command of sh. A user other than root becomes root by sudo without a password.
 
-# The agent reads head and desired at once (`process.run`); its number is written by its respawner.
+# SIGUSR1 makes the agent read head and desired at once (`control.process.run` there); its respawner writes its process id.
 NUDGE = 'read -r pid <"$base/agent.pid" && kill -USR1 "$pid"'
 # Segments are named by the offset of their first byte; the newest one grows, and another may begin.
-# Our end of the input is closed when we go: then nobody reads any more.
+# Our end of the input closes when we leave, which stops the reader.
 FOLLOW = """cd "$base/job/log" || exit 1
 at=$from
 exec 3<&0
@@ -202,14 +201,14 @@ def as_root(user: str, script: str, base: str = BASE, **values: str) -> str:
 
 
 def nudge(client: paramiko.SSHClient, user: str, base: str = BASE) -> None:
-    """The agent looks now. Raises MachineUnreachable, also where there is no agent."""
+    """Make the agent look now. Raises MachineUnreachable, also without an agent."""
     said: list[bytes] = []
     if run(client, as_root(user, NUDGE, base), said.append, said.append) != 0:
         raise MachineUnreachable(f"the agent can't be nudged: {b''.join(said).decode(errors='replace').strip()}")
 
 
 def follow(client: paramiko.SSHClient, user: str, stream: str, start: int, out: Write, base: str = BASE) -> int:
-    """Hand on what the job prints from that offset, as it prints it, until the connection ends; the command's exit code."""
+    """Pass on the job's output from that offset until the connection ends; returns the command's exit code."""
     values = {"from": str(start), "stream": stream}
     return run(client, as_root(user, FOLLOW, base, **values), out, lambda _: None, feed=None)
 
@@ -217,7 +216,7 @@ def follow(client: paramiko.SSHClient, user: str, stream: str, start: int, out: 
 def install(client: paramiko.SSHClient, user: str, user_data: str) -> None:
     """Start an agent on a machine that takes no user-data: the same program, over the connection's standard input.
 
-    Raises MachineUnreachable with what it said.
+    Raises MachineUnreachable with the command's message.
     """
     said: list[bytes] = []
     take = 'f=$(mktemp) && cat >"$f" && sh "$f"; code=$?; rm -f "$f"; exit $code'

@@ -1,4 +1,4 @@
-"""The HTTP API as an ASGI application, with access control, request limits and error statuses."""
+"""The HTTP API as an ASGI application, with access control and request limits."""
 
 from __future__ import annotations
 
@@ -19,12 +19,9 @@ from spotsurfer.ports.service import Service
 from spotsurfer.web import file_routes, routes
 from spotsurfer.web.error_responses import answer, install
 
-# Errors over HTTP: one table from our types to statuses, one body.
+# ---- Guard: checks access and announced sizes before any route.
 
-
-# Who may come in, and how much may come along: before any route is looked at.
-
-BODY_MAX_BYTES = 8 << 20  # of JSON; inputs are streamed and have no limit but the store's
+BODY_MAX_BYTES = 8 << 20  # of JSON; inputs are streamed, and only the store limits them
 _log = Log("web")
 
 
@@ -48,7 +45,7 @@ class Guard:
         return await self._app(scope, receive, send)
 
     def _may_enter(self, header: bytes) -> bool:
-        """Constant time: a stranger learns nothing from how long a wrong token takes."""
+        """Takes constant time: the time for a wrong token tells a stranger nothing."""
         if self._token is None:
             return True
         kind, _, given = header.partition(b" ")
@@ -56,7 +53,7 @@ class Guard:
 
 
 def _too_much(headers: Mapping[bytes, bytes]) -> Response | None:
-    """The answer to a body that is too large, or may be: a server takes no more than was announced, if that was a length."""
+    """The answer to a body that is or may be too large: servers read no more than was announced, if that was a length."""
     if b"transfer-encoding" in headers:
         return answer(UsageError("The body has no Content-Length: send it in one piece, with its length."), 411)
     if int(headers.get(b"content-length", b"0")) > BODY_MAX_BYTES:
@@ -67,7 +64,7 @@ def _too_much(headers: Mapping[bytes, bytes]) -> Response | None:
 def load_token(path: Path) -> str:
     """The token in `path`, made on first use with mode 0600.
 
-    Raises ConfigError where the file is empty, unreadable, or readable by others.
+    Raises ConfigError if the file is empty, unreadable, or readable by others.
     """
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -88,7 +85,7 @@ def load_token(path: Path) -> str:
     return token
 
 
-# The HTTP API as an ASGI application.
+# ---- Application
 
 DESCRIPTION = """Jobs that surf across spot machines. Amounts are micro-dollars, sizes bytes, durations seconds, times UTC.
 
@@ -99,15 +96,15 @@ To submit: POST /v1/ids, PUT each input below /v1/jobs/{job}/inputs/, then PUT /
 def make_app(
     service: Service, *, token: str | None, allow_on_end: bool | None = None, allow_fetch: bool | None = None
 ) -> FastAPI:
-    """The API over `service`. With a `token` (TCP) every request must show it, and jobs may bring no on_end command unless
-    `allow_on_end`, no secret that the controller fetches unless `allow_fetch`; without one (Unix socket) none of this holds.
+    """The API over `service`. With a `token` (TCP) every request must show it, and jobs may bring an on_end command only if
+    `allow_on_end`, and secrets that the controller fetches only if `allow_fetch`. Without one (Unix socket) nothing is refused.
     """
     app = FastAPI(
         title="spotsurfer",
         version=spotsurfer.__version__,
         description=DESCRIPTION,
         openapi_url="/v1/openapi.json",
-        docs_url=None,  # those pages would load scripts from strangers
+        docs_url=None,  # those pages would load foreign scripts
         redoc_url=None,
         generate_unique_id_function=_operation_id,
     )

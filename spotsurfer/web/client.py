@@ -21,9 +21,9 @@ T = TypeVar("T")
 ANSWER_SECONDS = 60.0
 CONNECT_SECONDS = 5.0
 LONG_POLL_SECONDS = 20.0
-PATIENCE_SECONDS = 120.0  # how long a command that follows a job bears a controller that is restarted
+PATIENCE_SECONDS = 120.0  # how long a command that follows a job tolerates an absent controller, as during a restart
 PIECE_BYTES = 1 << 20
-NAME_MAX = 100  # characters of a job's id or name; more are refused
+NAME_MAX = 100  # characters of a job's id or name; longer ones are refused
 _KINDS: dict[str, type[e.SpotsurferError]] = {
     kind.__name__: kind for kind in vars(e).values() if isinstance(kind, type) and issubclass(kind, e.SpotsurferError)
 }
@@ -37,7 +37,7 @@ class _UnixConnection(http.client.HTTPConnection):
         self._path = path
 
     def connect(self) -> None:
-        """To the socket. Raises Denied where this user may not use it, or may not enter its folder."""
+        """Connect to the socket. Raises Denied if this user may not use it, or may not enter its folder."""
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         try:
@@ -48,15 +48,15 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 class Client:
-    """One controller. Methods raise NoController, Denied, and whatever the controller answers with.
+    """One controller. Methods raise NoController, Denied, and the errors that the controller answers with.
 
-    Each request has a connection of its own: threads may share a client, and a call that was interrupted leaves nothing behind.
+    Each request has a connection of its own: threads may share a client, and an interrupted call leaves nothing behind.
     """
 
     def __init__(
         self, place: str, connection: Callable[[], http.client.HTTPConnection], token: str = "", config: Path | None = None
     ) -> None:
-        """`place`: a URL or a socket's path, for people. `connection`: a new one, not connected yet. `config`: read for it."""
+        """`place`: a URL or a socket's path, for people. `connection`: makes a new, unconnected one. `config`: its source."""
         self._place = place
         self._read_from = f" ({config.absolute()} was read)" if config is not None else ""
         self._connection = connection
@@ -65,15 +65,15 @@ class Client:
         self.answer_seconds = ANSWER_SECONDS
 
     def get(self, path: str, **query: object) -> Json:
-        """The JSON answer of a question."""
+        """The JSON answer to a question."""
         return self._json("GET", path + _query(query))
 
     def post(self, path: str, body: Mapping[str, object] | None = None) -> Json:
-        """Record a wish."""
+        """Record a wish; returns the answer."""
         return self._json("POST", path, body)
 
     def put(self, path: str, body: Mapping[str, object]) -> Json:
-        """Make something."""
+        """Create something; returns the answer."""
         return self._json("PUT", path, body)
 
     def delete(self, path: str) -> None:
@@ -82,7 +82,7 @@ class Client:
             pass
 
     def upload(self, path: str, pieces: Iterator[bytes], size: int) -> None:
-        """Send a file of exactly `size` bytes; raises InputMissing where the pieces are more or less."""
+        """Send a file of exactly `size` bytes; raises InputMissing if the pieces are more or less."""
         headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
         with self._answer("PUT", path, _exactly(pieces, size), headers):
             pass
@@ -93,7 +93,7 @@ class Client:
             return answer.read()
 
     def framed(self, path: str, **query: object) -> tuple[list[tuple[Json, bytes]], Json]:
-        """Lines of JSON, each but the last one with as many bytes behind it as it says; and that last one."""
+        """Lines of JSON, each but the last followed by the bytes that it announces; and that last one."""
         data, at, parts = self.data(path, **query), 0, list[tuple[Json, bytes]]()
         while True:
             begin = data.index(b"\n", at) + 1
@@ -125,7 +125,7 @@ class Client:
     def _answer(
         self, method: str, path: str, body: bytes | Iterator[bytes] | None = None, headers: Mapping[str, str] | None = None
     ) -> Iterator[http.client.HTTPResponse]:
-        """The good answer to a request, to be read within the block."""
+        """The successful answer to a request, to be read within the block."""
         connection, reached = self._connection(), False
         try:
             connection.timeout = min(CONNECT_SECONDS, self.answer_seconds)
@@ -158,8 +158,8 @@ class Client:
 
 
 def connect(config: Path | None = None) -> Client:
-    """The controller of $SPOTSURFER_URL (a URL, or the path of a socket) and $SPOTSURFER_TOKEN, else the one whose socket the
-    configuration names. Raises UsageError.
+    """The controller of $SPOTSURFER_URL (a URL, or the path of a socket) and $SPOTSURFER_TOKEN, else the one on the socket
+    that the configuration names. Raises UsageError.
     """
     url = os.environ.get("SPOTSURFER_URL")
     if not url:
@@ -183,14 +183,14 @@ def on_socket(path: Path, config: Path | None = None) -> Client:
 
 
 def job_path(job: str, *rest: str) -> str:
-    """Address of a job or of something below it. Raises NotFound for what can't be the name of any job."""
-    if job in ("", ".", "..") or "/" in job or len(job) > NAME_MAX or not job.isprintable():  # nor is what is no UTF-8
+    """Address of a job or of something below it. Raises NotFound for text that can't name any job."""
+    if job in ("", ".", "..") or "/" in job or len(job) > NAME_MAX or not job.isprintable():  # also refuses invalid UTF-8
         raise e.NotFound(f"There is no job {job!r}; `spotsurfer list` shows all.")
     return "/".join(["/v1/jobs", quote(job, safe=""), *(quote(part, safe="/") for part in rest)])
 
 
 def patiently(call: Callable[[], T], tell: Callable[[str], None]) -> T:
-    """`call`, again and again while no controller answers, for at most PATIENCE_SECONDS; raises NoController then."""
+    """Retries `call` while no controller answers, for at most PATIENCE_SECONDS; raises NoController then."""
     end, told = time.monotonic() + PATIENCE_SECONDS, False
     while True:
         try:
@@ -221,7 +221,7 @@ def _query(query: Mapping[str, object]) -> str:
 
 
 def _exactly(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:
-    """The pieces, as long as they are not more than was announced; raises InputMissing if there are more or fewer bytes."""
+    """The pieces, as long as they do not exceed the announced size; raises InputMissing if it does not match."""
     sent = 0
     for piece in pieces:
         sent += len(piece)

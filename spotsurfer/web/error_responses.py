@@ -1,4 +1,4 @@
-"""Errors over HTTP: one table from our types to statuses, one body."""
+"""Errors over HTTP: one table from our error types to statuses, and one form of body."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ROUTING = {
 
 
 def answer(error: e.SpotsurferError, status: int | None = None) -> JSONResponse:
-    """The response for an error of ours."""
+    """The response for one of our errors."""
     code = status or next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
     body = {"error": type(error).__name__, "exit_code": error.exit_code, "message": str(error)}
     return JSONResponse(body, status_code=code, headers={"WWW-Authenticate": "Bearer"} if code == 401 else None)
@@ -78,6 +78,6 @@ def _routing(_: Request, error: Exception) -> JSONResponse:
 
 
 def _bug(request: Request, error: Exception) -> JSONResponse:
-    # The traceback is logged by the server below us, to which the framework raises it again.
+    # The framework raises it again to the server below us, which logs the traceback.
     _log.error(Event.REQUEST_FAILED, path=request.url.path, error=type(error).__name__, message=str(error))
     return answer(e.SpotsurferError(f"The controller failed inside ({type(error).__name__}); its log has the details."), 500)

@@ -1,4 +1,4 @@
-"""HTTP routes that carry bytes: uploads, logs, results, partial results."""
+"""HTTP routes that carry bytes: uploads, logs, results, partial results. Memory holds only one piece at a time."""
 
 from __future__ import annotations
 
@@ -24,10 +24,8 @@ from spotsurfer.ports.service import LogAsk, LogFound, LogPlace, PartialSeen
 from spotsurfer.web import response_models as m
 from spotsurfer.web.routes import WAIT_MAX_SECONDS, Controller, JobPath, NewJobPath
 
-# Bytes: inputs up, logs and results down. Nothing is held in memory but a piece.
-
 LOG_PIECE_BYTES = 1 << 20
-LOG_LOOK_SECONDS = 2.0  # of a request that waits: one listing of the store, however many follow a job
+LOG_LOOK_SECONDS = 2.0  # of a waiting request: one listing of the store, for any number of followers
 TAIL_MAX = 1_000_000
 RAW = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 router = APIRouter(
@@ -119,7 +117,7 @@ async def printed(job: JobPath, service: Controller, request: Request, query: An
     not show. While the job runs, a request that waits holds back what has no place yet.
     """
     end = time.monotonic() + query.wait
-    old_seconds = LOG_LOOK_SECONDS / 2 if query.wait else 0.0  # who follows asks again and again
+    old_seconds = LOG_LOOK_SECONDS / 2 if query.wait else 0.0  # followers ask again and again
     ask = replace(query.to_ask(), in_order=query.wait > 0, old_seconds=old_seconds)
     while True:
         found = await run_in_threadpool(service.printed, JobId(job), ask)
@@ -179,7 +177,7 @@ def _from_thread(pieces: AsyncIterator[bytes]) -> Iterator[bytes]:
             yield piece
 
 
-# What a job has written so far, while it runs on.
+# ---- Partial results of a running job
 
 partials_router = APIRouter(
     prefix="/v1", responses={"4XX": {"model": m.ErrorBody}, "5XX": {"model": m.ErrorBody}, 422: {"model": m.ErrorBody}}

@@ -1,4 +1,8 @@
-"""Bodies answered over HTTP, version 1."""
+"""Bodies answered over HTTP, version 1.
+
+A value that is answered unchanged has no model of its own here. tests/web/openapi.json holds the wire format: a test fails if a
+value changes it. Amounts are integer micro-dollars, sizes bytes, durations seconds, times ISO 8601 in UTC.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,6 @@ from spotsurfer.model.job import AttemptState, HeldBy, JobSpec, JobState, MoveRe
 from spotsurfer.model.market import Market
 from spotsurfer.ports.policies import Forecast
 from spotsurfer.ports.service import AttemptStatus, CostLine, JobStatus, Moment, OutputFile, PortStatus, Why
-
-# A noun that is answered as it is has no model of its own here. tests/web/openapi.json holds the wire: a change of a noun that
-# changes it fails a test. Amounts are integer micro-dollars, sizes bytes, durations seconds, times ISO 8601 in UTC.
 
 Value = str | int | float | bool | None
 

@@ -25,7 +25,7 @@ from spotsurfer.web import response_models as m
 from spotsurfer.web.request_models import Asked, PlanBody
 from spotsurfer.web.response_models import CommandOut, ErrorBody, Wire
 
-# Which jobs of the list are wanted.
+# ---- Filter of the list of jobs
 
 STATES = (*PHASES, *(s for s in JobState if s not in PHASES))
 
@@ -60,7 +60,7 @@ def _has(tags: dict[str, str], wanted: str) -> bool:
     return name in tags and (not equals or tags[name] == value)
 
 
-# Jobs, wishes, questions: the routes that speak JSON.
+# ---- Jobs: commands and questions
 
 WAIT_MAX_SECONDS = 30.0
 LOOK_AGAIN_SECONDS = 0.3  # of a long poll; costs one indexed query
@@ -248,7 +248,7 @@ def _timeline(found: list[tuple[int, Moment]], after: int) -> m.TimelineOut:
     return m.TimelineOut(moments=moments, next=max((number for number, _ in found), default=after))
 
 
-# Dry runs over HTTP: what would be launched for a job, and why nothing else.
+# ---- Dry runs
 
 dry_run_router = APIRouter(
     prefix="/v1", responses={"4XX": {"model": m.ErrorBody}, "5XX": {"model": m.ErrorBody}, 422: {"model": m.ErrorBody}}
@@ -322,7 +322,7 @@ def plan(body: PlanBody, service: Controller) -> PlanOut:
     return PlanOut.of(service.preview(request_models.checked(body.spec)))
 
 
-# What a job used, over time.
+# ---- Usage of a job over time
 
 usage_router = APIRouter(
     prefix="/v1", responses={"4XX": {"model": m.ErrorBody}, "5XX": {"model": m.ErrorBody}, 422: {"model": m.ErrorBody}}
@@ -351,7 +351,7 @@ def usage(job: JobPath, service: Controller, since: UsageSince = None) -> Usages
     return UsagesOut(windows=[WindowOut(attempt=u.attempt, at=u.at, **row) for u, row in zip(found, rows, strict=True)])
 
 
-# Checkpoints, copies, rehearsals and the store: routes and what travels over them.
+# ---- Checkpoints, forks, rehearsals and the store
 
 checkpoint_router = APIRouter(
     prefix="/v1", responses={"4XX": {"model": ErrorBody}, "5XX": {"model": ErrorBody}, 422: {"model": ErrorBody}}

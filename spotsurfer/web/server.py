@@ -21,7 +21,7 @@ from spotsurfer.model.errors import ConfigError, ControllerRunning
 
 SOCKET_PATH_MAX_BYTES = 107  # the kernel's limit for an address of this kind
 GRACE_SECONDS = 3
-DATE_SECONDS = 1  # what the header of that name resolves
+DATE_SECONDS = 1  # resolution of the Date header
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Endpoint:
 
 
 class _Server(uvicorn.Server):
-    """Signals are ours: two servers share the process. It waits for its end instead of asking for it ten times a second."""
+    """Signals are ours, because two servers share the process. It awaits its end instead of polling ten times a second."""
 
     def __init__(self, app: FastAPI) -> None:
         super().__init__(_config(app))
@@ -46,20 +46,20 @@ class _Server(uvicorn.Server):
 
     async def main_loop(self) -> None:
         """Until `end`."""
-        while not await self.on_tick(0):  # 0: the date that answers carry is set again
+        while not await self.on_tick(0):  # 0: sets the date of answers anew
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._ending.wait(), DATE_SECONDS)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Leave them alone."""
+        """Install no handlers."""
         yield
 
 
 def unix_socket(path: Path) -> socket.socket:
     """A listening socket at `path`, mode 0600; a stale file of a dead controller is replaced in one step.
 
-    Raises ControllerRunning where somebody answers there, ConfigError where it can't be made.
+    Raises ControllerRunning if a process answers there, ConfigError if it can't be made.
     """
     if len(str(path).encode()) > SOCKET_PATH_MAX_BYTES - len("/.api-12345678/s"):
         raise ConfigError(f"The socket's path {path} is too long for the kernel: set [controller] socket to a shorter one.")
@@ -83,7 +83,7 @@ def unix_socket(path: Path) -> socket.socket:
 
 
 def tcp_socket(listen: str) -> socket.socket:
-    """A listening TCP socket at "address:port"; raises ConfigError where it can't be had."""
+    """A listening TCP socket at "address:port"; raises ConfigError if that fails."""
     host, port = listen_address(listen)
     try:
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -101,8 +101,8 @@ def tcp_socket(listen: str) -> socket.socket:
 
 
 def outlive_terminal() -> None:
-    """From now on SIGHUP is a line in the log: neither a terminal that was closed nor somebody who wants the configuration
-    read anew ends the controller. In the main thread.
+    """Make SIGHUP write only a line to the log: neither a closed terminal nor a request to reload the configuration ends the
+    controller. Call it in the main thread.
     """
     why = "SIGHUP is ignored: a changed configuration is read at the next start"
     signal.signal(signal.SIGHUP, lambda *_: Log("serve").warning(Event.SERVE_HANGUP, why=why))
@@ -111,7 +111,7 @@ def outlive_terminal() -> None:
 def serve(endpoints: Sequence[Endpoint], stop: threading.Event, ready: Callable[[], None] = lambda: None) -> None:
     """Answer on all endpoints until `stop` is set, or SIGINT or SIGTERM comes (in the main thread). Long polls end at once.
 
-    `stop` is set when this returns, whatever the cause.
+    `stop` is set on return, whatever the cause.
     """
     asyncio.run(_serve(endpoints, stop, ready))
 
@@ -159,5 +159,5 @@ def _answers(path: Path) -> bool:
         except (ConnectionRefusedError, FileNotFoundError):
             return False
         except OSError:
-            return True  # busy or not ours to enter: somebody is there
+            return True  # busy, or not ours to enter: a process is there
     return True

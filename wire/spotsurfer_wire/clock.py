@@ -1,4 +1,4 @@
-"""The agent's only reader of clocks."""
+"""The only code of the agent that reads clocks."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ def monotonic() -> float:
 
 
 def running() -> float:
-    """Seconds in which this machine ran: who did nothing while it was suspended did not hang."""
+    """Seconds in which this machine ran. Suspended time does not count: a process that slept with the machine did not hang."""
     return time.monotonic()
 
 
 def utc() -> datetime.datetime:
-    """The time of day in UTC, aware; never compared with another machine's where there is any other way."""
+    """The current time in UTC, with its time zone. Do not compare it with another machine's clock if any other way exists."""
     return datetime.datetime.now(datetime.UTC)
 
 
 def utc_text() -> str:
-    """The time of day in UTC, for people; never compared with another machine's."""
+    """The current time in UTC as text, for people. Never compare it with another machine's."""
     return utc().isoformat(timespec="milliseconds")

@@ -9,7 +9,7 @@ from spotsurfer_wire import clock, object_keys
 from spotsurfer_wire.json_codec import decode, encode
 from spotsurfer_wire.store.port import ObjectStore, StoreError
 
-# The name of an image: `docker://host/name:tag` or `docker://host/name@sha256:…`.
+# ---- The name of an image: `docker://host/name:tag` or `docker://host/name@sha256:…`
 
 SCHEME = "docker://"
 _PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
@@ -38,13 +38,13 @@ class Reference:
 
     @property
     def host(self) -> str:
-        """The registry, as far as the name tells."""
+        """The registry's host from the name."""
         first, slash, _ = self.name.partition("/")
         return first if slash and ("." in first or ":" in first or first == "localhost") else HOSTLESS
 
     @property
     def asked(self) -> str:
-        """What to ask the registry for: where a digest is given the tag says nothing."""
+        """What to ask the registry for: the digest if one is given, else the tag."""
         return self.at(self.digest) if self.digest else f"{SCHEME}{self.name}:{self.tag or 'latest'}"
 
     def at(self, digest: str) -> str:
@@ -52,7 +52,7 @@ class Reference:
         return f"{SCHEME}{self.name}@{digest}"
 
 
-# What a job's image name meant when its first attempt asked: written once, so that a tag that moves on changes no job.
+# ---- The pin: what the name meant when the first attempt asked, written once, so that a tag that moves changes no job
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Pins:
         return self._known
 
     def write(self, reference: str, digest: str, architecture: str, packed_bytes: int) -> Pin:
-        """Pin it, unless somebody was faster: then theirs counts. Raises ImageError, StoreError."""
+        """Write the pin, unless another attempt was faster: then its pin counts. Raises ImageError, StoreError."""
         wanted = Pin(reference, digest, architecture, packed_bytes, clock.utc_text())
         if self._store.create(self._key, encode(wanted)):
             self._known = wanted

@@ -1,8 +1,8 @@
-"""Keys of a job's data. One secret a lineage; everything else is derived, so that no key serves two purposes.
+"""Keys of a job's data. Each lineage has one secret; everything else is derived, so that no key serves two purposes.
 
-A *lineage* is a job and the copies that went their own way from it: they share chunks, so they share names and seals. The
-secret never enters the store in the clear: the controller makes it from the family's master secret, and a machine gets it in
-its user-data or trades a voucher for it (`access.voucher`).
+A *lineage* is a job and its forks: they share chunks, so they share names and seals. The secret never enters the store in the
+clear: the controller derives it from the family's master secret, and a machine gets it in its user-data or in exchange for a
+voucher (`store.credentials.redeem`).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _PURPOSES = {
 
 
 class WrongKey(ValueError):
-    """A secret that can't be one; a sentence."""
+    """A text that can't be a secret; one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Of one lineage. `encrypts` says what is done with new data; encrypted data is read in any case."""
+    """The keys of one lineage. `encrypts` tells whether new data is encrypted; encrypted data is read in any case."""
 
     content: bytes = field(repr=False)
     name: bytes = field(repr=False)

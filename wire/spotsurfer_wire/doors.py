@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-# The machine's port for the first port that a job declared; the second has the next. No system gives these out by itself.
+# The machine's port for the first port that a job declared; the second gets the next. No system assigns these by itself.
 DOOR = 20400

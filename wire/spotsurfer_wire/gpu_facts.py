@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# GPUs as a driver describes them.
+# ---- GPUs as a driver describes them
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Card:
 
     @property
     def used_bytes(self) -> int:
-        """By all who use it."""
+        """Memory in use, by all processes."""
         return self.total_bytes - self.free_bytes
 
 
@@ -43,17 +43,18 @@ class About:
         return About(raw["driver"], raw["cuda"], tuple(Card(**c) for c in raw["cards"]))
 
 
-# GPUs in the facts of an image: what is compared, what is told, and how the GPUs then map to the GPUs now. Pure,
-# but for `driver_here`.
+# ---- GPUs in the facts of an image: which are compared, which are for people, and how the GPUs then map to the GPUs now
+#
+# Pure, except for `driver_here`.
 
-CHIP, COUNT, DRIVER = "GPU", "GPU count", "GPU driver"  # compared: see `needs.RULES`
+CHIP, COUNT, DRIVER = "GPU", "GPU count", "GPU driver"  # compared: see `restore.compatibility.RULES`
 UUIDS, MEMORY, PROCESSES = "GPU uuids", "GPU memory in use", "GPU processes"
 THREADS = "GPU restore threads"  # process:thread, of an image whose other threads were held
 NONE = "none"
 
 
 def of(about: About) -> dict[str, str]:
-    """Of a machine."""
+    """Facts of a machine."""
     if not about.cards:
         return {CHIP: NONE, COUNT: "0", DRIVER: NONE}
     chips = sorted({card.name for card in about.cards})
@@ -61,7 +62,7 @@ def of(about: About) -> dict[str, str]:
 
 
 def of_job(about: About, processes: Iterable[int]) -> dict[str, str]:
-    """Of a job while it still uses its GPUs; `processes` by their numbers inside."""
+    """Facts of a job while it still uses its GPUs; `processes` by their numbers inside."""
     return {
         UUIDS: " ".join(card.uuid for card in about.cards),
         MEMORY: " ".join(str(card.used_bytes) for card in about.cards),
@@ -71,7 +72,7 @@ def of_job(about: About, processes: Iterable[int]) -> dict[str, str]:
 
 @functools.cache
 def driver_here(said: Path = Path("/proc/driver/nvidia/version")) -> str:
-    """Version of this machine's GPU driver as its kernel module says; empty where there is none. Asks no driver."""
+    """Version of this machine's GPU driver as its kernel module reports it; empty if it has none. Asks no driver."""
     try:
         first = said.read_text(errors="replace").partition("\n")[0]
     except OSError:
@@ -81,7 +82,7 @@ def driver_here(said: Path = Path("/proc/driver/nvidia/version")) -> str:
 
 
 def processes_of(facts: Mapping[str, str]) -> set[int]:
-    """Numbers, inside, of the processes whose GPU memory is in the image."""
+    """Numbers, inside, of the processes that have GPU memory in the image."""
     return {int(x) for x in facts.get(PROCESSES, "").split()}
 
 
@@ -91,7 +92,7 @@ def of_threads(spared: Mapping[int, int]) -> dict[str, str]:
 
 
 def threads_of(facts: Mapping[str, str]) -> dict[int, int]:
-    """The reverse; empty: no thread was held."""
+    """The reverse of `of_threads`; empty = no thread was held."""
     pairs = (x.partition(":") for x in facts.get(THREADS, "").split())
     return {int(pid): int(thread) for pid, _, thread in pairs}
 
@@ -102,7 +103,7 @@ def memory_of(facts: Mapping[str, str]) -> list[int]:
 
 
 def pairs(facts: Mapping[str, str], here: About) -> list[tuple[str, str]]:
-    """The GPUs then and now, all of them and in order; empty where they are the same ones.
+    """All GPUs then and now, in order; empty if they are the same ones.
 
     The driver wants every GPU that the processes could see, also those that stay (NVIDIA/cuda-python#1983).
     """
@@ -111,7 +112,7 @@ def pairs(facts: Mapping[str, str], here: About) -> list[tuple[str, str]]:
 
 
 def against(about: About, strange: Mapping[str, str], frail: Mapping[str, str], *, shared: bool) -> list[str]:
-    """Why the driver can't save a job here, one sentence each.
+    """Why the driver can't save a job here, one sentence for each reason.
 
     `strange`: process -> a device that it holds without CUDA; `frail`: process -> a library that does not survive it.
     """

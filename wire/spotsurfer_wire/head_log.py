@@ -34,7 +34,7 @@ class HeadLog:
         self._store = store
         self._job = job
         self.entries: list[Head] = []
-        self._learning = threading.Lock()  # never held while the store is asked: an outage must not stop who only reads
+        self._learning = threading.Lock()  # never held during a request to the store: an outage must not stop mere readers
 
     @property
     def newest(self) -> Head | None:
@@ -44,8 +44,8 @@ class HeadLog:
     def refresh(self, most: int | None = None) -> Head | None:
         """Read what was added; the newest entry or None for an empty log. It returns only when there is no newer one.
 
-        `most`: so many entries at once, for who must go on soon whatever a log's writer does; None = all.
-        Raises StoreError (Unfinished where there may be more), and ProtocolError for an entry that this version can't read.
+        `most`: at most so many entries at once, for callers that must go on soon whatever the log's writer does; None = all.
+        Raises StoreError (Unfinished if there may be more), and ProtocolError for an entry that this version can't read.
         """
         end = None if most is None else len(self.entries) + most
         if not self.entries:
@@ -69,7 +69,7 @@ class HeadLog:
         return Appended.LOST
 
     def _learn(self, head: Head) -> None:
-        """Entries never change, so it does not matter which of two threads brings one; but it must come in once."""
+        """Entries never change, so it does not matter which of two threads brings one; but it must be added only once."""
         with self._learning:
             if head.number == len(self.entries) + 1:
                 self.entries.append(head)
@@ -78,7 +78,7 @@ class HeadLog:
         return json_codec.read_bounded(self._store, key, HEAD_BYTES_MAX)
 
     def _read_all(self, end: int | None) -> None:
-        """One listing instead of a request for each entry of a long log. Raises ProtocolError where its beginning is gone."""
+        """One listing instead of a request for each entry of a long log. Raises ProtocolError if its beginning is gone."""
         there = self._store.list(object_keys.head_prefix(self._job))
         for listed in there[:end]:
             number = len(self.entries) + 1

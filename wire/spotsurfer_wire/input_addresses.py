@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 from spotsurfer_wire import object_keys
 from spotsurfer_wire.messages import Fetch
 
-# From an address with wildcards to the files that it means, and where each arrives. Pure.
+# ---- From an address with wildcards to the files that it means, and where each arrives
 
 BUCKETS = ("s3", "gs")
 WEB = ("https", "http")
@@ -22,7 +22,7 @@ MAGIC = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where an input lies. `place` is what is opened, `key` what is asked for there: a key or, with wildcards, a pattern."""
+    """The address of an input. `place` is what is opened, `key` is the key there or, with wildcards, a pattern."""
 
     scheme: str
     place: str
@@ -82,7 +82,7 @@ def matches(at: Address, key: str) -> bool:
 
 
 def _members(inside: str) -> str:
-    """Characters and ranges of a set; all else that means something in a regular expression stands for itself."""
+    """Characters and ranges of a set; every other special character of regular expressions stands for itself."""
     ranges = (x.partition("-") if len(x) == 3 else (x, "", "") for x in re.findall(r"[^-]-.|.", inside, re.DOTALL))
     return "".join(re.escape(first) + mark + re.escape(last) for first, mark, last in ranges)
 
@@ -104,14 +104,14 @@ def _pattern(text: str) -> re.Pattern[str]:
             out += re.escape(piece)
     try:
         return re.compile(out + (".*" if text.endswith("/") else ""), re.DOTALL)
-    except re.error:  # a set like [b-a]: it matches nothing, and that is said
+    except re.error:  # a set like [b-a]: it matches nothing, which is reported
         return re.compile(r"(?!)")
 
 
-# Whether an input lies in spotsurfer's own store, where other jobs keep what is theirs. Pure.
+# ---- Whether an input lies in spotsurfer's own store, which holds data of other jobs
 #
-# It goes by addresses, so it is the first of two walls: it says early and clearly what is not to be had. The second are the
-# credentials of the machine, which open nothing of other jobs, whatever an address looks like.
+# This check goes by addresses and is the first of two walls: it refuses early and with a clear message. The second wall is the
+# machine's credentials, which open nothing of other jobs, whatever an address looks like.
 
 SERVICES = (
     "amazonaws.com",
@@ -119,7 +119,7 @@ SERVICES = (
     "googleapis.com",
     "storage.cloud.google.com",
 )  # where buckets are read as pages
-# What is kept there: folders, which end with a slash, and single objects.
+# What the store holds: folders, which end with a slash, and single objects.
 KEPT = (
     object_keys.jobs_prefix(),
     object_keys.live_prefix(),
@@ -136,7 +136,7 @@ _ENDPOINTS = (
     "google_base_url",
     "base_url",
 )  # what obstore calls it, but for aws_
-_UNQUOTED_MAX = 5  # how often an address may have been coded: nobody does it more than twice by mistake
+_UNQUOTED_MAX = 5  # how often an address may be percent-encoded: nobody does it more than twice by mistake
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class OwnStore:
         return cls(url, next((value for value in given if value), ""))
 
     def holds(self, source: str) -> bool:
-        """Whether an input of this address could be something that the store keeps. Raises ValueError for no address."""
+        """Whether an input of this address could be an object of the store. Raises ValueError if the text is no address."""
         store = urlsplit(self.url)
         if store.scheme not in ("s3", "s3a", "gs"):
             return False  # a folder of the controller's host: no address leads there
@@ -164,7 +164,7 @@ class OwnStore:
         return any(_meets(text, at.is_many, name) for key in found for text in _spellings(key) for name in kept)
 
     def _on_the_web(self, at: Address, bucket: str) -> Iterator[str]:
-        """What a bucket's object is called where an address of the web leads to it: the bucket is a host's name or a folder."""
+        """The key of a bucket's object that a web address leads to: the bucket is part of the host's name or a folder."""
         web = urlsplit(at.place)
         host, bucket = (web.hostname or "").rstrip("."), bucket.lower()
         first, _, rest = unquote(web.path).lstrip("/").partition("/")
@@ -179,13 +179,13 @@ class OwnStore:
 
 
 def _in_bucket(at: Address, bucket: str) -> Iterator[str]:
-    """Whatever service it is said to be at: another endpoint may be another name of the same one."""
+    """Whatever service the address names: another endpoint may be another name of the same service."""
     if urlsplit(at.place).netloc == bucket:
         yield MAGIC.split(at.key, maxsplit=1)[0]
 
 
 def _spellings(key: str) -> Iterator[str]:
-    """As it is, and as it is once more for whoever takes %2F for a slash; without empty parts and ways up."""
+    """The key as it is, and decoded for servers that take %2F for a slash; without empty parts and `..`."""
     for _ in range(_UNQUOTED_MAX):
         yield _plain(key)
         if (again := unquote(key)) == key:
@@ -194,12 +194,12 @@ def _spellings(key: str) -> Iterator[str]:
 
 
 def _plain(key: str) -> str:
-    """The slash at its end says that a folder is meant."""
+    """A slash at the end means a folder."""
     ended = "/" if key.endswith(("/", "/.", "/..")) else ""
     return (posixpath.normpath(f"/{key}").strip("/") + ended).lstrip("/")
 
 
 def _meets(text: str, is_many: bool, kept: str) -> bool:
-    """Whether one object of this key, or any whose key begins like it, is something kept."""
+    """Whether an object with this key, or with a key that begins like it, belongs to the store."""
     inside = text.startswith(kept) if kept.endswith("/") else text == kept
     return inside or (is_many and kept.startswith(text))

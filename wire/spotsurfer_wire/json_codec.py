@@ -1,4 +1,9 @@
-"""Frozen dataclasses to JSON objects and back: tolerant of new fields, strict about everything else, bounded."""
+"""Frozen dataclasses to JSON objects and back: tolerant of new fields, strict about everything else, bounded.
+
+A hostile writer can try to stop its reader. So a reader accepts only finite numbers that fit into 64 bits, text that is valid
+UTF-8, and no more depth than our own objects have; everything else is a ProtocolError. Text of agents up to 0.2 may hold lone
+surrogates (of a file name that is no UTF-8): the reader converts it to the form that newer agents write.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +19,6 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from spotsurfer_wire.store.port import ObjectStore
-
-# Frozen dataclasses to JSON objects and back: tolerant of fields that are new, strict about everything else.
-#
-# Whoever can write an object can try to stop its reader. So a reader takes finite numbers that fit into 64 bits and text that
-# is
-# valid UTF-8, and no more depth than any object of ours has; everything else is a ProtocolError. Text of agents up to 0.2 may
-# hold lone surrogates (of a file name that is no UTF-8): it is read as newer agents write it.
 
 PROTOCOL = 1
 DEPTH_MAX = 32  # levels of objects and lists in each other
@@ -63,7 +61,7 @@ def plain(value: Any) -> dict[str, Any]:
 def decode(kind: type[T], data: bytes) -> T:
     """The dataclass `kind` from bytes.
 
-    Raises ProtocolError where the version is higher than ours, a field is missing or has the wrong type, or a value is out of
+    Raises ProtocolError if the version is higher than ours, a field is missing or has the wrong type, or a value is out of
     bounds.
     """
     return from_plain(kind, parse(kind.__name__, data))
@@ -72,7 +70,7 @@ def decode(kind: type[T], data: bytes) -> T:
 def parse(what: str, data: bytes, sealed: bool = False) -> Any:
     """JSON with finite numbers that fit into 64 bits, valid text and little depth. Raises ProtocolError, which names `what`.
 
-    Lone surrogates are written out, as `encode` does. `sealed`: only who has the job's key could write it. It may hold names of
+    Lone surrogates are written out, as `encode` does. `sealed`: the writer had the job's key. Such text may hold names of
     files that are no UTF-8 (they stay as they are), and times after 2262, which don't fit into 64 bits as nanoseconds.
     """
     try:
@@ -118,9 +116,9 @@ def from_plain(kind: type[T], raw: Any) -> T:
 
 
 def known(kind: type[T], raw: Mapping[str, Any]) -> T:
-    """The dataclass `kind` from what is said of its fields; whatever else there is, of a newer writer, is passed over.
+    """The dataclass `kind` from a mapping; fields of a newer writer are ignored.
 
-    Nothing is checked: for what this machine's own processes write. Raises TypeError where a field is missing.
+    Nothing is checked: only for what this machine's own processes write. Raises TypeError if a field is missing.
     """
     names = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
     return kind(**{name: value for name, value in raw.items() if name in names})
@@ -181,9 +179,9 @@ def _scalar(kind: Any, raw: Any, where: str) -> Any:
     return raw
 
 
-# Objects that somebody else may have written: of one that is too large, no more is read than shows that.
+# ---- Bounded reads: of an object that is too large, no more is read than proves it
 #
-# A listing tells sizes, but an object may be another one by the time that it is read.
+# A listing reports sizes, but the object may have been replaced by the time that it is read.
 
 
 def read_bounded(store: ObjectStore, key: str, most: int) -> bytes | None:

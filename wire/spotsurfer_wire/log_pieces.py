@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 from spotsurfer_wire.store.port import Listed
 
-# When the job printed what: a third stream beside its output, written as that is read.
+# ---- Times: a third stream beside the job's output, which records when the job printed what
 #
-# A row says how long each stream was at some time. What lies between two rows was read between them; where both streams grew,
-# nobody knows which was first, and stdout comes first. The shim writes a row for each read, so that is the case only for what
-# the job wrote to both within the instant before one read.
+# A row records how long each stream was at some time. Bytes between two rows were read between them. If both streams grew,
+# their order is unknown, and stdout comes first. The shim writes a row for each read, so this affects only what the job wrote
+# to both streams within the instant before one read.
 #
-# Rows count from the job's beginning, as all positions do: one that a restore went back behind is cut like the output itself.
+# Rows count from the job's beginning, as all positions do. A restore that goes back cuts them like the output itself.
 
 TIMES = "times"
 _ROW = struct.Struct("<QQQ")
@@ -24,28 +24,27 @@ ROW_BYTES = _ROW.size
 
 
 class Row(NamedTuple):
-    """`milliseconds` since 1970 by the machine's clock, 0 = nobody knows; how many bytes each stream had then."""
+    """`milliseconds` since 1970 by the machine's clock, 0 = unknown; how many bytes each stream had then."""
 
     milliseconds: int
     out: int
     err: int
 
     def packed(self) -> bytes:
-        """As it stands in the record."""
+        """The row's bytes in the record."""
         return _ROW.pack(*self)
 
 
 def time_rows(data: bytes) -> Iterator[Row]:
-    """What whole rows say; the rest of a last one that is cut off is left out."""
+    """The whole rows; an incomplete last one is left out."""
     for values in _ROW.iter_unpack(data[: len(data) - len(data) % ROW_BYTES]):
         yield Row(*values)
 
 
-# Pieces of a job's output in the store: what their names say, what to read where they overlap, and which ones become one.
+# ---- Pieces: what their names mean, what to read if they overlap, and which ones are merged
 #
-# A piece is never changed. To merge some of them, one that holds all their bytes is written under a name of its own, and only
-# then they are removed. So between any two steps, and after a request that arrives late, every byte is there, and pieces that
-# overlap say the same.
+# A piece never changes. To merge pieces, the agent writes one that holds all their bytes under a name of its own, and removes
+# them only then. So between any two steps, and after a late request, every byte is there, and overlapping pieces agree.
 
 FULL_BYTES = 4 << 20  # a piece of this size stays as it is
 _NAME = re.compile(r"jobs/[^/]+/log/([0-9]{6,12})/([a-z]+)-([0-9]{16})(?:-([0-9]{16}))?")  # the end is missing in older ones
@@ -77,9 +76,9 @@ class Segment:
 
 
 def parse_piece(x: Listed) -> tuple[int, str, Piece] | None:
-    """Attempt, stream and piece of an object below a job's `log/`; None for what is no piece.
+    """Attempt, stream and piece of an object below a job's `log/`; None for an object that is no piece.
 
-    An older agent's names have no end: theirs is told by the size.
+    An older agent's names have no end: it follows from the size.
     """
     if (named := _NAME.fullmatch(x.key)) is None:
         return None
@@ -89,7 +88,7 @@ def parse_piece(x: Listed) -> tuple[int, str, Piece] | None:
 
 
 def cover(pieces: Iterable[Piece]) -> list[Segment]:
-    """What to read, in order and each byte once: at each place the piece that leads farthest."""
+    """What to read, in order and each byte once: at each position the piece that reaches farthest."""
     found: list[Segment] = []
     waiting = sorted(pieces, key=lambda p: (-p.start, p.end))  # the last one begins first
     best: Piece | None = None

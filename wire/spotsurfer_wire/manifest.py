@@ -1,4 +1,9 @@
-"""The manifest, the object whose existence makes a checkpoint, with the tables that map bytes of files to bytes of chunks."""
+"""The manifest, the object whose existence makes a checkpoint, with the tables that map bytes of files to bytes of chunks.
+
+It is written after every chunk and before the head entry. Its bytes: a mark, a letter that tells whether the rest is encrypted,
+zstd of JSON, and a keyed seal over all of it. The reader checks the seal before it looks at anything else: write access to the
+store is not enough to make a job run foreign data.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +33,7 @@ from spotsurfer_wire.json_codec import ProtocolError
 from spotsurfer_wire.messages import StepRun
 from spotsurfer_wire.store.port import ObjectStore
 
-# Which bytes of a file are which bytes of which chunk. Rows of plain numbers: an image may have hundreds of thousands.
+# ---- Extents: which bytes of a file are which bytes of which chunk, as plain numbers, for an image may have 100,000s of rows
 
 COLUMNS = 4
 ROW_BYTES = 8 * COLUMNS
@@ -93,7 +98,7 @@ class Extents:
         return Extents.of_table(rows)
 
     def validate(self, size: int, sizes: npt.NDArray[np.uint64]) -> None:
-        """Raises ProtocolError for what no writer makes. `size`: of the file; `sizes`: of the chunks of the table."""
+        """Raises ProtocolError for extents that no writer makes. `size`: of the file; `sizes`: of the chunks of the table."""
         if not self.rows:
             return
         rows, whole = self.table, np.uint64(size)
@@ -101,7 +106,7 @@ class Extents:
         if (chunk >= len(sizes)).any():
             raise ProtocolError("an extent refers to a chunk that the manifest does not list")
         of_chunk = sizes[chunk]
-        # Subtractions only where they can't wrap: a sum of two hostile numbers could.
+        # Subtractions only if they can't wrap: a sum of two hostile numbers could.
         inside = (length > 0) & (offset < whole) & (skip < of_chunk)
         if not inside.all() or (length > whole - offset).any() or (length > of_chunk - skip).any():
             raise ProtocolError("an extent lies outside of its file or of its chunk")
@@ -161,10 +166,7 @@ def _numbers(data: bytes) -> array[int]:
     return out
 
 
-# The manifest: the object whose existence makes a checkpoint. Written after every chunk, before the head entry.
-#
-# Its bytes: a mark, a letter that says whether what follows is encrypted, zstd of JSON, and a keyed seal over it all. Nothing
-# of it is looked at before the seal was found right: whoever can write to the store can't make a job run what he likes.
+# ---- The manifest
 
 MANIFEST_BYTES_MAX = 256 << 20  # a limit on what a hostile or torn object may unpack to
 CHUNK_BYTES_MAX = 16 << 20  # what a reader accepts from any writer
@@ -174,8 +176,8 @@ SEAL_BYTES, NONCE_BYTES = 32, 12
 _COUNTS_END = 1 << 63  # what the kernel takes for a size or an offset
 _NUMBERS_END = 1 << 64  # of inodes
 _TIMES_END = _COUNTS_END * 10**9  # the same for seconds, in nanoseconds
-_NO_ID = (1 << 32) - 1  # to chown(2) it means "as it is"
-HELD, KNOWN = 1, 2  # a process had the file open; and it goes wrong where the file gets another number
+_NO_ID = (1 << 32) - 1  # to chown(2) it means "leave as it is"
+HELD, KNOWN = 1, 2  # a process had the file open; and it fails if the file gets another number
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -235,7 +237,7 @@ class Manifest:
 
     @property
     def memory_bytes(self) -> int:
-        """Of the image: what must have room in memory where it goes on."""
+        """Memory of the image that needs room on the machine that restores it."""
         return sum(e.extents.bytes for e in self.image)
 
     def entries(self) -> list[Entry]:
@@ -243,11 +245,11 @@ class Manifest:
         return [*self.image, *self.scratch]
 
 
-# ---------------------------------------------------------------- to bytes and back
+# ---- To bytes and back
 
 
 def encode(manifest: Manifest, keys: Keys) -> bytes:
-    """Bytes of the object, sealed; encrypted where the keys say so."""
+    """Bytes of the object, sealed; encrypted if the keys require it."""
     raw = json_codec.plain(dataclasses.replace(manifest, chunks=[]))
     raw["chunks"] = _columns(manifest.chunks)
     text = json.dumps(raw, sort_keys=True, default=Extents.to_wire).encode()
@@ -260,15 +262,15 @@ def encode(manifest: Manifest, keys: Keys) -> bytes:
 
 
 def stored(store: ObjectStore, job: str, checkpoint: str) -> bytes | None:
-    """The bytes of one in the store, unchecked; None where there is none. Raises StoreError, ProtocolError (too large)."""
+    """The bytes of a manifest in the store, unchecked; None if there is none. Raises StoreError, ProtocolError (too large)."""
     return json_codec.read_bounded(store, object_keys.manifest_key(job, checkpoint), MANIFEST_BYTES_MAX)
 
 
 def decode(data: bytes, keys: Keys, job: str, checkpoint: str | None = None) -> Manifest:
     """The manifest from bytes, checked; raises ProtocolError for anything forged, damaged or from a newer version.
 
-    `job`, `checkpoint`: whose it must be. A right seal alone does not tell it from that of another job of the same lineage,
-    nor from an older one of the same job.
+    `job`, `checkpoint`: what it must belong to. The seal alone does not distinguish it from a manifest of another job of the
+    same lineage, nor from an older one of the same job.
     """
     body, seal = data[:-SEAL_BYTES], data[-SEAL_BYTES:]
     if not hmac.compare_digest(_seal(body, keys), seal):
@@ -307,7 +309,7 @@ def _opened(body: bytes, keys: Keys) -> bytes:
     return AESGCM(keys.cipher).decrypt(body[:NONCE_BYTES], body[NONCE_BYTES:], MARK)
 
 
-# ---------------------------------------------------------------- the table of chunks
+# ---- The table of chunks
 
 
 def is_digest(text: str) -> bool:
@@ -334,7 +336,7 @@ def check(image: Manifest) -> None:
 
 
 def _check_numbers(e: Entry) -> None:
-    """Of hundreds of thousands of files, so without a loop."""
+    """Without a loop, because an image may have hundreds of thousands of files."""
     owned = 0 <= e.mode < 1 << 32 and 0 <= e.uid < _NO_ID and 0 <= e.gid < _NO_ID
     known = 0 <= e.inode < _NUMBERS_END and 0 <= e.position < _COUNTS_END
     if not (owned and known and 0 <= e.size < _COUNTS_END and -_TIMES_END < e.mtime_ns < _TIMES_END):

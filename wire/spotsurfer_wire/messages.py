@@ -1,4 +1,9 @@
-"""What controller and agent write to each other: specifications, head entries, wishes, reports, forecasts."""
+"""What controller and agent write to each other: specifications, head entries, wishes, reports, forecasts.
+
+These are objects in shared storage. Each has one writer, except the head log. A reader checks `protocol` first, refuses a
+higher version and ignores unknown fields; writers are strict. Times are UTC strings for people only: machines never compare
+the clocks of two machines.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +12,9 @@ from enum import StrEnum
 
 from spotsurfer_wire.usage import Usage
 
-# What a forecast of a final save says.
+# ---- Forecast of a final save
 
-SAID_SECONDS = 1.0  # less before the freeze is not worth a word
+SAID_SECONDS = 1.0  # a shorter time before the freeze is not mentioned
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,7 @@ def say(fit: Fit) -> str:
     return f"{now} and fits {room}{oldest}{hastened}"
 
 
-# The commands of a job, one after the other on one scratch: what they are, and how each of them ran.
+# ---- Steps: the commands of a job run one after the other on one scratch
 
 MAIN = "main"  # the one step of a job that names none; the one that [app] speaks of
 
@@ -78,7 +83,7 @@ class StepRun:
     cpu_seconds: float = 0.0  # of all attempts, known at its end
 
 
-# What the store says of result files that were uploaded before the job's end.
+# ---- Partial results: files that were uploaded before the job's end
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,7 @@ class Partial:
     missing: list[str] = field(default_factory=list)  # patterns that matched nothing yet
 
 
-# What the specification says of inputs and shared file systems, and what was seen of the inputs at the first start.
+# ---- Inputs and shared file systems: what the specification declares, and the inputs as the first start found them
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +151,7 @@ class Pins:
     at: str = ""  # for people
 
 
-# The wire between controller and agent: objects in shared storage, one writer each except the head log.
-#
-# Rules: `protocol` is checked before anything else is read; a higher one is refused; unknown fields are ignored; writers are
-# strict. Times are UTC strings for people only: machines never compare clocks of two machines.
-
-# ---------------------------------------------------------------- head log
+# ---- Head log
 
 
 class HeadKind(StrEnum):
@@ -173,7 +173,7 @@ class Done:
     log: dict[str, int] = field(default_factory=dict)  # stream -> length in bytes
     steps: list[StepRun] = field(default_factory=list)
     digests: dict[str, str] = field(default_factory=dict)  # path -> SHA-256 of an output
-    undelivered: str = ""  # which outputs there are not, though the command ended with 0: the job failed all the same
+    undelivered: str = ""  # which outputs are missing although the command ended with 0: the job failed all the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,14 +192,14 @@ class Head:
     at: str  # for people
 
 
-# ---------------------------------------------------------------- specification
+# ---- Specification
 
 
 @dataclass(frozen=True, slots=True)
 class SelfSave:
-    """A program that saves itself: how it is told to (one of the first three), and how it is known that it has done so.
+    """A program that saves itself: how the agent asks it to (one of the first three), and how the agent knows that it is done.
 
-    Paths are relative to the job's folder. With none of `done_…` the exit code 0 of `command` says so.
+    Paths are relative to the job's folder. Without any `done_…` the exit code 0 of `command` counts.
     """
 
     signal: str = ""  # a name without SIG, sent to the whole process group of the job
@@ -227,32 +227,32 @@ class Spec:
     folder: str = "."
     inputs: dict[str, int] = field(default_factory=dict)  # path -> bytes, below jobs/<job>/in/
     input_modes: dict[str, int] = field(default_factory=dict)  # path -> permission bits
-    fetches: list[Fetch] = field(default_factory=list)  # inputs that the machine fetches, see `inputs.delivery`
-    shares: list[Share] = field(default_factory=list)  # shared file systems, see `inputs.shares`
+    fetches: list[Fetch] = field(default_factory=list)  # inputs that the machine fetches, see `prepare.inputs.delivery`
+    shares: list[Share] = field(default_factory=list)  # see `prepare.inputs.shared_file_systems`
     outputs: list[str] = field(default_factory=list)  # glob patterns
-    outputs_optional: bool = False  # it is no failure when one matches nothing
+    outputs_optional: bool = False  # a pattern that matches nothing is no failure
     environment: dict[str, str] = field(default_factory=dict)
     user: str | None = None  # None: from before there was UNPRIVILEGED, so its image's user, else root
     checkpoint_interval_seconds: float | None = None
     engine: str = "auto"  # "auto" | "criu" | "app" | "none"
     app: SelfSave | None = None
-    tcp: str = "close"  # connections to the outside: "close" | "keep" | "forbid"; see engines.inspect
-    cpu: str = "any"  # or a key of engines.cpucap.CAPS: what programs may choose of the processor
+    tcp: str = "close"  # connections to the outside: "close" | "keep" | "forbid"; see `save.blockers`
+    cpu: str = "any"  # or a key of `restore.compatibility.CAPS`: processor features that programs may use
     before_freeze: list[str] = field(default_factory=list)  # run inside the job before each save
     after_restore: list[str] = field(default_factory=list)  # run inside the job after each restore
     hook_seconds: float = 30.0  # limit of each of the two
     image: str = ""  # container image that is its root, "docker://…"; "" = the machine's own root
     entry_point: list[str] | None = None  # instead of the image's
     devices: list[str] = field(default_factory=list)  # of the machine, by their CDI names, for a job with an image
-    gpus: int = 0  # that the job asked for: with two or more NCCL goes by sockets, see `cuda.nccl`
+    gpus: int = 0  # requested: with two or more NCCL uses sockets, see `prepare.environment.nccl_environment`
     steps: list[Step] = field(default_factory=list)  # what runs one after the other; empty = `command` alone
-    ports: list[int] = field(default_factory=list)  # that it listens on for others, see `netns.DOOR`
-    step: int = 0  # which of them this is about: set by the agent, see `stepping.at`
-    secrets: dict[str, str] = field(default_factory=dict)  # name -> sealed.ENVIRONMENT or sealed.FILE; values are sealed
+    ports: list[int] = field(default_factory=list)  # that it listens on for others, see `doors.DOOR`
+    step: int = 0  # index of the step that this is about: set by the agent, see `host.steps.at`
+    secrets: dict[str, str] = field(default_factory=dict)  # name -> SECRET_VARIABLE or SECRET_FILE; values are sealed
     rehearses: str = ""  # the job that this one is a rehearsal of, for a controller that lost its database; "" = it is none
 
 
-# ---------------------------------------------------------------- desired and report
+# ---- Desired and report
 
 
 class Want(StrEnum):
@@ -261,7 +261,7 @@ class Want(StrEnum):
     RUN = "run"
     DRAIN = "drain"
     STOP = "stop"
-    HURRY = "hurry"  # who stands by: the job is about to be yours, look often
+    HURRY = "hurry"  # to a standby machine: the job is about to become yours, look often
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +279,7 @@ class Desired:
 
 
 class AgentState(StrEnum):
-    """Where the agent stands; the table of moves is in `machine`."""
+    """Where the agent stands; the transition table is in `control.state_machine`."""
 
     BOOT = "boot"
     STANDBY = "standby"
@@ -299,7 +299,7 @@ class AgentState(StrEnum):
     HALTED = "halted"
 
 
-# In these states nothing of the job runs and nothing ever will under this attempt.
+# In these states no process of the job runs, and none will under this attempt.
 WORKLOAD_DEAD = frozenset({AgentState.DRAINED, AgentState.FINISHED, AgentState.FENCED, AgentState.BROKEN, AgentState.HALTED})
 
 
@@ -323,7 +323,7 @@ class SaveFacts:
     new_bytes: int  # bytes that had to be sent
     frozen_seconds: float
     durable_seconds: float  # freeze to committed
-    waited_seconds: float = 0.0  # of the freeze: for want of memory the store was waited for
+    waited_seconds: float = 0.0  # of the freeze: waiting for the store because memory was short
     ahead_seconds: float = 0.0  # before the freeze: memory was copied, and maybe sent, while the job ran
     read_seconds: float = 0.0  # of these: for reading alone
     device_out_seconds: float = 0.0  # of the freeze: GPU memory was moved out …
@@ -390,7 +390,7 @@ class Report:
     processor: str = ""  # of this machine, with what its facts hash to
     gpu_driver: str = ""  # its version; "" = this machine has none
     steps: list[StepRun] = field(default_factory=list)  # those that began, the newest last
-    hint: str = ""  # the stage that the job says it is in, see `hints`; it may say what it likes
+    hint: str = ""  # the stage that the job says it is in, see `host.hints`; the text is the job's own
     hint_memory_bytes: int = 0  # that it says it needs in that stage; 0 = it said nothing
     hint_cores: float = 0.0
     partial: int = 0  # the newest request for outputs that was dealt with
@@ -402,7 +402,7 @@ class Report:
     at: str = ""
 
 
-# ---------------------------------------------------------------- collection
+# ---- Collection
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,7 +431,7 @@ class Proof:
     at: str  # for people
 
 
-# ---------------------------------------------------------------- store and controllers
+# ---- Store and controllers
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,7 +454,7 @@ class Controller:
 
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
-    """What the agent is told when its machine is made: by user-data, and by what that leaves out."""
+    """The agent's configuration, from user-data and from what user-data leaves out."""
 
     job: str
     attempt: int
@@ -493,5 +493,5 @@ class AgentConfig:
     access_secret: str = (
         ""  # opens the credentials that are handed out to this attempt; "" = the options above are all there is
     )
-    voucher: str = ""  # opens what user-data leaves out of this, see `access.voucher`; "" = it leaves out nothing, or did
+    voucher: str = ""  # opens what user-data leaves out of this, see `store.credentials`; "" = nothing is left out (any more)
     registry_authorities: str = ""  # certificates in PEM that registries are trusted by, besides the machine's own

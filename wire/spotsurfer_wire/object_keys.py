@@ -1,41 +1,39 @@
-"""Keys of all objects in shared storage, and the patterns of keys that one attempt's credentials may use."""
+"""Keys of all objects in shared storage, and the patterns of keys that one attempt's credentials may use.
+
+No other code makes keys. ARCHITECTURE.md explains why the store is the meeting place. The layout:
+
+    spotsurfer.json                              store format and the controller family that owns it; create-only
+    pulse                                        the controller writes it again and again, to see that it can
+    controller/<n>.json                          who leads: one entry a controller start; create-only
+    jobs/<job>/SPEC.json                         what to run; create-only
+    jobs/<job>/SECRETS                           what its user keeps from everybody else, sealed; create-only
+    jobs/<job>/IMAGE.json                        what its container image's name meant at first; create-only, by the agent
+    jobs/<job>/in/<path>                         inputs as the user gave them; create-only
+    jobs/<job>/INPUTS.json                       fetched inputs as they were at the first start; create-only
+    jobs/<job>/head/<n>.json                     the head log: create-only, entry n+1 has exactly one writer
+    jobs/<job>/desired/<attempt>.json            controller -> agent
+    jobs/<job>/intents/<checkpoint>              a save is under way: what it builds on may not be collected; by the agent
+    jobs/<job>/condemned.json                    chunks about to be collected; by the controller
+    jobs/<job>/checkpoints/<id>/PROVEN           somebody was restored from it and lives; create-only, by the controller
+    jobs/<job>/checkpoints/<id>/PROTECTED        its user wants it kept; by the controller
+    jobs/<job>/log/<attempt>/<stream>-<begin>-<end>  output of the job: these bytes, counted from the job's beginning
+    jobs/<job>/out/<attempt>/<path>              outputs; the DONE entry names the attempt whose outputs count
+    jobs/<job>/partial/<number>-<attempt>/LIST   outputs of a job that ran on, as its user asked; written last
+    jobs/<job>/partial/<number>-<attempt>/files/<path>
+    jobs/<job>/checkpoints/<id>/MANIFEST         written last: its existence makes the checkpoint
+    jobs/<job>/chunks/<ab>/<hash>                content-addressed; the hash is keyed by the job's lineage
+    jobs/<job>/order.json                        where the job touched its memory first after its last restore; by the agent
+    jobs/<job>/packs/<ab>/<hash>                 small chunks, several in one object
+    live/<job>.<attempt>                         agent -> controller; one flat folder, one listing shows all changes
+    access/<job>.<attempt>                       credentials for a machine, sealed for it alone; by the controller, renewed
+    access/<job>.<attempt>.once                  what its user-data leaves out, sealed; by the controller, until a report
+    runtime/<sha256>.tar.gz                      the agent and its interpreter
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-
-# Keys of all objects in shared storage, made here and nowhere else.
-#
-# Layout (DESIGN: "the store is the meeting place"); every key is made by a function below:
-#
-# spotsurfer.json                              store format and the controller family that owns it; create-only
-# pulse                                        the controller writes it again and again, to see that it can
-# controller/<n>.json                          who leads: one entry a controller start; create-only
-# jobs/<job>/SPEC.json                         what to run; create-only
-# jobs/<job>/SECRETS                           what its user keeps from everybody else, sealed; create-only
-# jobs/<job>/IMAGE.json                        what its container image's name meant at first; create-only, by the agent
-# jobs/<job>/in/<path>                         inputs as the user gave them; create-only
-# jobs/<job>/INPUTS.json                       fetched inputs as they were at the first start; create-only
-# jobs/<job>/head/<n>.json                     the head log: create-only, entry n+1 has exactly one writer
-# jobs/<job>/desired/<attempt>.json            controller -> agent
-# jobs/<job>/intents/<checkpoint>              a save is under way: what it builds on may not be collected; by the agent
-# jobs/<job>/condemned.json                    chunks about to be collected; by the controller
-# jobs/<job>/checkpoints/<id>/PROVEN           somebody was restored from it and lives; create-only, by the controller
-# jobs/<job>/checkpoints/<id>/PROTECTED        its user wants it kept; by the controller
-# jobs/<job>/log/<attempt>/<stream>-<begin>-<end>  output of the job: these bytes, counted from the job's beginning
-# jobs/<job>/out/<attempt>/<path>              outputs; the DONE entry names the attempt whose outputs count
-# jobs/<job>/partial/<number>-<attempt>/LIST   outputs of a job that ran on, as its user asked; written last
-# jobs/<job>/partial/<number>-<attempt>/files/<path>
-# jobs/<job>/checkpoints/<id>/MANIFEST         written last: its existence makes the checkpoint
-# jobs/<job>/chunks/<ab>/<hash>                content-addressed; the hash is keyed by the job's lineage
-# jobs/<job>/order.json                        where the job touched its memory first after its last restore; by the agent
-# jobs/<job>/packs/<ab>/<hash>                 small chunks, several in one object
-# live/<job>.<attempt>                         agent -> controller; one flat folder, one listing shows all changes
-# access/<job>.<attempt>                       credentials for a machine, sealed for it alone; by the controller, renewed
-# access/<job>.<attempt>.once                  what its user-data leaves out, sealed; by the controller, until a report
-# runtime/<sha256>.tar.gz                      the agent and its interpreter
-
 
 def store_key() -> str:
     """Key of the object that names the store's format and owner."""
@@ -181,7 +179,7 @@ def intents_prefix(job: str) -> str:
 
 
 def attempt_intents_prefix(job: str, attempt: int) -> str:
-    """How the keys of one attempt's saves under way begin."""
+    """Prefix of the keys of one attempt's saves under way."""
     return f"jobs/{job}/intents/{attempt:06d}-"
 
 
@@ -191,7 +189,7 @@ def intent_key(job: str, checkpoint: str) -> str:
 
 
 def condemned_key(job: str) -> str:
-    """Key of the collector's list: who finds a chunk of it in use must not commit."""
+    """Key of the collector's list: an attempt that uses one of its chunks must not commit."""
     return f"jobs/{job}/condemned.json"
 
 
@@ -255,11 +253,11 @@ def runtime_key(sha256: str) -> str:
     return f"runtime/{sha256}.tar.gz"
 
 
-# What the credentials of one attempt's machine may do with the store's objects, as patterns of keys. Pure.
+# ---- Rights: what the credentials of one attempt's machine may do, as patterns of keys. Pure.
 #
-# One place for all clouds: the session policy of AWS and the gateway of a box say the same. What was written before stays as it
-# is, but for the attempt's own report and output, and what is made anew each time: whoever steals the credentials can read
-# this one job and stop it, and can't rewrite what it did.
+# One place serves all clouds: the session policy of AWS and the gateway of a box grant the same rights. A machine can't change
+# what was written before, except for its own report and output and the objects that are rewritten each time. So a thief of the
+# credentials can read this one job and stop it, but can't rewrite its past.
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,20 +277,20 @@ class KeyRights:
         return _fits(self.own, key)
 
     def may_create(self, key: str) -> bool:
-        """Where nothing is yet."""
+        """Whether an object may be created if it is absent."""
         return self.may_read(key) and not _fits(self.controllers, key)
 
     def may_overwrite(self, key: str) -> bool:
-        """Whether anything is there or not."""
+        """Whether an object may be written even if it exists."""
         return self.may_create(key) and _fits(self.overwritten, key)
 
     def may_remove(self, key: str) -> bool:
-        """Take it away."""
+        """Whether an object may be removed."""
         return self.may_read(key) and _fits(self.removed, key)
 
 
 def rights_of_attempt(job: str, attempt: int) -> KeyRights:
-    """Of the machine that runs, or will run, this attempt."""
+    """The rights of the machine that runs, or will run, this attempt."""
     home, report = job_prefix(job), live_key(job, attempt)
     return KeyRights(
         own=(f"{home}*", report),

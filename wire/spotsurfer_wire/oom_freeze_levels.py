@@ -1,4 +1,4 @@
-"""At which use of memory a job is frozen, before the kernel's out-of-memory killer strikes."""
+"""The memory levels at which a job is frozen, before the kernel's out-of-memory killer strikes."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ class Levels:
 
 
 def pressed_at(machine: int) -> int:
-    """Where the guard of a machine with so many bytes of memory freezes the job, in bytes."""
+    """At how many used bytes the guard freezes the job, on a machine with so many bytes of memory."""
     return Levels.of(machine).press

@@ -16,18 +16,16 @@ from spotsurfer_wire.crypto import Keys
 from spotsurfer_wire.messages import AgentConfig
 from spotsurfer_wire.store.port import ObjectStore, StoreError
 
-# The name of a registry's credentials among a job's secrets.
-
 REGISTRY_AUTH = ":registry_auth"  # how a job's containers-auth.json is called among its secrets; the job never sees it
 
 
-# Secrets of a job on their way from its user to its processes: one sealed object in the store, opened by its agents alone.
+# ---- Secrets of a job: one sealed object in the store, which only its agents can open
 #
-# The controller seals them the moment they arrive, the agent opens them when it starts the job and before it brings it back;
-# nobody keeps them in between. The seal is AES-256-GCM with a key of the job's lineage that is used for nothing else, bound to
-# the lineage and the job: an object that was moved to another job, or changed by a bit, does not open.
+# The controller seals the secrets when they arrive. The agent opens them when it starts or restores the job. Nobody keeps them
+# in between. The seal is AES-256-GCM with a key of the job's lineage that serves no other purpose. It is bound to the lineage
+# and the job: an object that was moved to another job, or changed by a bit, does not open.
 #
-# Names that a user can't give begin with a colon: what travels this way without being one of the job's own secrets.
+# Names that begin with a colon are not the job's own secrets. Users can't choose such names.
 
 SECRET_VARIABLE, SECRET_FILE = "environment", "file"  # how a job gets a secret
 SECRETS_BYTES_MAX = 1 << 20  # of all of them together
@@ -37,7 +35,7 @@ Secrets = Mapping[str, bytes]
 
 
 class SecretsLost(StoreError):
-    """They are not in the store, or what is there was not sealed for this job; one sentence."""
+    """The secrets are not in the store, or the object there was not sealed for this job; one sentence."""
 
 
 def seal_secrets(values: Secrets, keys: Keys, job: str) -> bytes:
@@ -54,7 +52,7 @@ def unseal_secrets(data: bytes, keys: Keys, job: str) -> dict[str, bytes]:
         if not data.startswith(SECRETS_MARK):
             raise ValueError(SECRETS_MARK)
         text = AESGCM(keys.secrets).decrypt(data[len(SECRETS_MARK) : at], data[at:], _secrets_context(keys, job))
-    except (InvalidTag, ValueError):  # whose own words would only be about bytes
+    except (InvalidTag, ValueError):  # their own messages would only be about bytes
         raise SecretsLost(
             f"the secrets of {job} do not open: they were changed in the store, or sealed for another job; submit it again"
         ) from None
@@ -62,7 +60,7 @@ def unseal_secrets(data: bytes, keys: Keys, job: str) -> dict[str, bytes]:
 
 
 def fetch_secrets(store: ObjectStore, keys: Keys, job: str) -> dict[str, bytes]:
-    """What lies in the store for this job, nothing where it was submitted without. Raises SecretsLost, StoreError."""
+    """The secrets of this job; empty if it was submitted without any. Raises SecretsLost, StoreError."""
     data = store.get(object_keys.secrets_key(job))
     return {} if data is None else unseal_secrets(data, keys, job)
 
@@ -71,12 +69,11 @@ def _secrets_context(keys: Keys, job: str) -> bytes:
     return SECRETS_MARK + json.dumps([keys.lineage, job]).encode()
 
 
-# Credentials of one attempt on their way from the controller to its machine: one sealed object in the store.
+# ---- Handout: the credentials of one attempt on their way from the controller to its machine, one sealed object in the store
 #
-# Every machine may read every such object, so the seal is what keeps them apart: AES-256-GCM with a key that only the
-# controller
-# and this one machine have (it traded its voucher for it), bound to job and attempt. An object of another attempt, or one that
-# was changed by a bit, does not open. An older one of the same attempt does: it holds less life, and nothing else.
+# Every machine may read every such object, so only the seal keeps them apart: AES-256-GCM, bound to job and attempt, with a key
+# that only the controller and this machine have (the machine traded its voucher for it). An object of another attempt, or one
+# that was changed by a bit, does not open. An older one of the same attempt does: its credentials only expire sooner.
 
 HANDOUT_MARK = b"SSA1"
 HANDOUT_NONCE_BYTES = 12
@@ -88,7 +85,7 @@ class BadHandout(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Handout:
-    """Credentials as they were made. A machine's clock may be wrong, so their life is told as a duration."""
+    """Credentials as they were made. Their lifetime is a duration, because a machine's clock may be wrong."""
 
     values: dict[str, str] = field(repr=False)  # in obstore's names of options
     life_seconds: float  # at the moment they were made
@@ -111,7 +108,7 @@ def unseal_handout(data: bytes, key: bytes, job: str, attempt: int) -> Handout:
             raise ValueError(HANDOUT_MARK)
         text = AESGCM(key).decrypt(data[len(HANDOUT_MARK) : at], data[at:], _handout_context(job, attempt))
         return Handout(**json.loads(text))
-    except (InvalidTag, ValueError, TypeError):  # whose own words would only be about bytes
+    except (InvalidTag, ValueError, TypeError):  # their own messages would only be about bytes
         raise BadHandout(
             f"the credentials for {job}, attempt {attempt}, do not open: changed in the store, or another machine's"
         ) from None
@@ -121,17 +118,17 @@ def _handout_context(job: str, attempt: int) -> bytes:
     return HANDOUT_MARK + json.dumps([job, attempt]).encode()
 
 
-# What user-data must not say, sealed.
+# ---- Withheld: what user-data must not contain, sealed
 
 CONFIG, HOST_KEY = "agent.json", "host_key"  # in the agent's folder
 
 
 def withhold_secrets(config: AgentConfig, voucher: bytes) -> tuple[AgentConfig, dict[str, str]]:
-    """A configuration that says no secret, and what it leaves out."""
+    """A configuration without any secret, and what was taken out of it."""
     kept = {"key": config.key, "access_secret": config.access_secret, "input_options": json.dumps(config.input_options)}
     return replace(config, key="", access_secret="", input_options={}, voucher=voucher.hex()), kept
 
 
 def seal_withheld(kept: Mapping[str, str], voucher: bytes, job: str, attempt: int) -> bytes:
-    """The object that holds what was left out, and opens by the voucher of this attempt alone."""
+    """The object that holds what was taken out; only the voucher of this attempt opens it."""
     return seal_handout(Handout(dict(kept), 0.0, ""), voucher, job, attempt)

@@ -1,4 +1,4 @@
-"""Which figures of a window are kept."""
+"""What a job used, in windows of ten seconds, and how several windows become one."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class Window:
     arriving_bytes: float | None = None  # still missing at most, after a restore: what is resident is not all that it uses
 
     def to_row(self) -> Row:
-        """Numbers in the order of the fields, as short as they can be said."""
+        """Numbers in the order of the fields, rounded to be short."""
         return [_short(getattr(self, name)) for name in NAMES]
 
     @staticmethod
     def from_row(row: Sequence[float | None]) -> Window:
-        """The reverse; fields that a newer agent added are ignored. Raises ValueError where it is none."""
+        """The reverse of `to_row`; fields that a newer agent added are ignored. Raises ValueError if the row is no window."""
         if len(row) < len(NEEDED):
             raise ValueError(f"a window has {len(row)} numbers, expected at least {len(NEEDED)}")
         values = dict(zip(NAMES, row, strict=False))
@@ -79,7 +79,7 @@ BYTES = frozenset(name for name in NAMES if "bytes" in name)
 
 
 def merged(windows: Sequence[Window]) -> Window:
-    """Several as one, in their order: sums, means weighted by time, the largest of all else."""
+    """Merge windows, oldest first: sums, means weighted by time, and the maximum of every other field."""
     values = {name: _merged(name, windows) for name in NAMES}
     return Window(**{**values, "number": windows[0].number})  # type: ignore[arg-type]
 

@@ -16,10 +16,10 @@ from spotsurfer_agent.chunks.fingerprints import Pairs, Printer, empty, pairs
 from spotsurfer_agent.chunks.writer import Content, Writer
 from spotsurfer_agent.linux.file_copy import ShortFile, next_data
 
-# Where data is cut into chunks: after a page whose content says so, so that what moved is cut at the same places again.
+# ---- Cuts: a chunk ends after a page that the content selects, so data that moved is cut at the same places again
 #
-# The rule looks at fingerprints of pages, which whoever reads memory needs anyway to know pages again. The only place that
-# knows: a better rule changes nothing else, but lets one save find nothing that it knows.
+# The rule uses fingerprints of pages, which the reader of memory needs anyway to recognize pages. Only this code knows the
+# rule. A new rule changes nothing else, but the first save after it recognizes no chunk.
 
 PAGES_MIN, PAGES_MAX = 256, 1024
 MASK = np.uint64(0xFF)  # one page in 256 ends a chunk that is long enough: 1.9 MiB on average
@@ -32,7 +32,7 @@ class Cutter:
         self._pages = 0  # since the last cut
 
     def cuts(self, prints: Pairs) -> list[int]:
-        """The pages (counted within these) after which a chunk ends: `n` means that page n-1 is its last one."""
+        """The pages (counted within these) at which a chunk ends: `n` means that page n-1 is its last one."""
         out, begun = list[int](), -self._pages  # where the chunk that is being filled began
         for last in np.flatnonzero((prints[:, 0] & MASK) == 0).tolist():
             begun = self._forced(begun, last + 1, out)
@@ -51,11 +51,11 @@ class Cutter:
         return begun
 
     def end(self) -> None:
-        """The stream is cut here whatever its content."""
+        """Cut the stream here, whatever its content."""
         self._pages = 0
 
 
-# From files to chunks: holes and zero pages left out, cut where the content says, the rest handed to the writer.
+# ---- Files to chunks: holes and zero pages are left out, and the rest goes to the writer
 
 PIECE_BYTES = 64 << 10  # of data that is not cut by its content
 READ_BYTES = 8 << 20  # at a time; a multiple of every page size in use
@@ -74,7 +74,7 @@ class Sender:
     ) -> list[Entry]:
         """The entries with their extents filled in, once all their chunks were written.
 
-        Those whose content is known, by path, and those without data pass unread.
+        Files with known content (by path) and files without data are not read.
         Raises StoreError when the store fails and OSError when a file can't be read.
         """
         filled = self.begin(entries, where, known)
@@ -84,7 +84,7 @@ class Sender:
     def begin(
         self, entries: Iterable[Entry], where: Callable[[Entry], Path], known: Mapping[str, Content] | None = None
     ) -> Callable[[], list[Entry]]:
-        """The same without waiting: all files are read; the returned call, for after `flush` or `close`, gives the entries."""
+        """`send` without waiting: reads all files. Call the result after `flush` or `close`; it returns the entries."""
         known = known or {}
         sent: list[tuple[Entry, _File | Content | None]] = []
         for e in entries:
@@ -96,7 +96,7 @@ class Sender:
         return lambda: [self._filled(e, content) for e, content in sent]
 
     def begin_bytes(self, path: str, data: bytes) -> Callable[[], Entry]:
-        """A file that exists only here, in equal pieces; the returned call, for after `flush` or `close`, gives its entry."""
+        """A file in memory only, in equal pieces. Call the result after `flush` or `close`; it returns its entry."""
         view = memoryview(data)
         pieces = [(at, view[at : at + PIECE_BYTES]) for at in range(0, len(data), PIECE_BYTES)]
         futures = [(at, len(piece), self._writer.add(piece)) for at, piece in pieces]
@@ -181,7 +181,7 @@ def _pieces(fd: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 def _runs(pages: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> list[tuple[int, int]]:
-    """First and last page of each row of neighbours."""
+    """First and last page of each run of neighbours."""
     if not len(pages):
         return []
     breaks = np.flatnonzero(np.diff(pages) != 1)

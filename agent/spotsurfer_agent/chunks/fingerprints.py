@@ -22,27 +22,26 @@ from spotsurfer_wire.linux.buffers import PAGE, Buffer
 from spotsurfer_wire.manifest import Entry, Extents, Manifest, Stored, live_bytes
 from spotsurfer_wire.store.port import ObjectStore, StoreError
 
-# Fingerprints of pages, by which a page is known again: 16 bytes each, and nothing else of it has to be kept.
+# ---- Fingerprints: 16 bytes that identify a page, so that nothing else of it must be kept
 #
-# Pages of one fingerprint are taken for equal, unseen. So nobody may be able to choose two of them: not who writes a file that
-# a
-# job reads, either. A fingerprint is keyed for the lineage: each 16 bytes of the page go through AES under one secret key, xxh3
-# (128 bits) makes a digest of what comes out, and that goes through AES under another one. So the fingerprints in the store
-# tell which pages are alike, and nothing else.
+# Pages with equal fingerprints are taken for equal, without a comparison. So nobody may be able to construct two such pages,
+# not even the writer of a file that a job reads. A fingerprint is keyed for the lineage: each 16 bytes of the page go through
+# AES under one secret key, xxh3 (128 bits) digests the result, and that goes through AES under another key. So the
+# fingerprints in the store show which pages are alike, and nothing else.
 #
-# xxh3 alone would not do. Without a seed everything about it is public, and a page of any fingerprint is made in a moment
-# (`tests/support/twins.py`). With a secret seed there are pages that are alike to it under one seed in sixty. With a secret for
-# each of its words there would be changes that it misses once in 2^33, for it multiplies halves of words of 64 bits. Behind AES
-# nobody chooses what xxh3 is given, but only which of its blocks are alike.
+# xxh3 alone would not do. Without a seed everything about it is public, and a page for any fingerprint is quickly made
+# (`tests/support/twins.py`). With a secret seed, pages exist that collide with it under one seed in sixty. With a secret for
+# each of its words, it would miss some changes once in 2^33, because it multiplies halves of 64-bit words. Behind AES nobody
+# chooses the input of xxh3, but only which of its blocks are alike.
 #
-# Two different pages have one fingerprint with a probability of 2^-128 if nobody chose them, as with any good digest of 128
-# bits. For pages that somebody chose there is no proof, as xxh3 has none; what we could think of stays below 2^-110.
+# Two different random pages have the same fingerprint with a probability of 2^-128, as with any good digest of 128 bits. For
+# chosen pages there is no proof, because xxh3 has none; every attack that we could think of stays below 2^-110.
 
 PRINT = 16  # bytes
-_PRINTED_BYTES = 64 * PAGE  # at once: it and what AES makes of it stay in a processor's own cache
+_PRINTED_BYTES = 64 * PAGE  # at once: this and its AES output fit into a processor's own cache
 _KEY = _BLOCK = 16  # bytes, of AES
 _WORDS = PAGE // 8
-_ONE = np.dtype([("page", np.void, PAGE)])  # with a field, for then numpy hands out views: plain ones it copies
+_ONE = np.dtype([("page", np.void, PAGE)])  # with a field, because then numpy returns views, not copies
 
 Pairs = npt.NDArray[np.uint64]  # rows of two: a fingerprint's halves
 
@@ -59,7 +58,7 @@ class Printer:
         self._pages = np.frombuffer(self._mixed[:_PRINTED_BYTES], dtype=_ONE)
 
     def of_pages(self, data: memoryview) -> bytes:
-        """The fingerprints of pages, one after the other; a last one that is not whole counts as filled up with zeros."""
+        """The fingerprints of pages, one after the other; an incomplete last page is padded with zeros."""
         whole = len(data) - len(data) % PAGE
         pieces = [data[at : min(at + _PRINTED_BYTES, whole)] for at in range(0, whole, _PRINTED_BYTES)]
         if whole < len(data):
@@ -77,21 +76,19 @@ def pairs(prints: bytes) -> Pairs:
 
 
 def empty(data: memoryview) -> npt.NDArray[np.bool_]:
-    """Which pages hold nothing but zeros, by a look at all their bytes; also of a last one that is not whole."""
+    """Which pages hold only zeros, by a look at all their bytes; an incomplete last page counts, too."""
     count = len(data) // PAGE
     words = np.frombuffer(data, dtype=np.uint64, count=count * _WORDS).reshape(-1, _WORDS)
-    out = (words[:, 0] | words[:, 170] | words[:, 341] | words[:, 511]) == 0  # most pages that hold something show it here
+    out = (words[:, 0] | words[:, 170] | words[:, 341] | words[:, 511]) == 0  # most pages with data show it here
     doubtful = np.flatnonzero(out)
     out[doubtful] = np.bitwise_or.reduce(words[doubtful], axis=1) == 0
     return out if len(data) % PAGE == 0 else np.append(out, not any(data[count * PAGE :]))
 
 
-# Which pages of an image the store holds already: 16 bytes remember a page, and two numbers where its contents lie.
+# ---- Index: which pages of an image the store holds already, with 16 bytes for each page and two numbers for its place
 #
-# A page of the base that is met again is not sent, it is referred to. See `chunks.prints` for what its fingerprint is.
-#
-# Chunks of which little is still in use are not offered: their pages are sent anew, or an image would hang on many almost
-# empty ones.
+# A page of the base that occurs again is not sent, but referred to. Chunks with little data still in use are not offered:
+# their pages are sent anew, or an image would depend on many almost empty chunks.
 
 OFFERED_SHARE = 0.5  # of a chunk must be in use, or its pages are written anew
 NEW, ZERO = -1, -2  # positions that are none
@@ -103,9 +100,9 @@ Numbers = npt.NDArray[np.signedinteger[Any]]
 
 
 def kept_as(name: str) -> str:
-    """Under which name the fingerprints of a file of pages lie in an image, for the saves of who restores it.
+    """The name of the fingerprints of a page file in an image, for the saves after a restore.
 
-    Images of 0.2.0 and before have `prints-…` instead. Those have no key, so anybody can make pages of them: they are not used.
+    Images up to 0.2.0 have `prints-…` instead. Those have no key, so anybody can make pages for them: they are not used.
     """
     return "fingerprints-" + name.removeprefix("pages-")
 
@@ -116,7 +113,7 @@ def is_pages(entry: Entry) -> bool:
 
 
 def is_pages_name(name: str) -> bool:
-    """Whether CRIU names files of memory pages so."""
+    """Whether CRIU gives files of memory pages this name."""
     return name.startswith("pages-") and name.endswith(".img")
 
 
@@ -174,7 +171,7 @@ class Index:
         return out
 
     def prepare(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
-        """Make what `find` needs, so that it is there before the freeze."""
+        """Prepare `find` before the freeze."""
         with self._lock:
             if self._sorted is None:
                 first = self._rows()[:, 0]
@@ -184,7 +181,7 @@ class Index:
             return self._sorted
 
     def rest(self) -> None:
-        """Give back what `prepare` made, and memory that the tables take while they are looked at."""
+        """Free what `prepare` made, and memory of the mapped tables."""
         with self._lock:
             self._sorted = None
             if self._file is not None:
@@ -193,7 +190,7 @@ class Index:
     # ------------------------------------------------------------ on the machine's disk
 
     def save(self, path: Path) -> None:
-        """Keep the tables in a file, not in memory; also for an agent that is started anew. `fill` is over. Raises OSError."""
+        """Keep the tables in a file, not in memory; a restarted agent finds them there. Call after `fill`. Raises OSError."""
         head = json.dumps({"checkpoint": self.checkpoint, "lengths": self.lengths}).encode()
         head += b" " * (-(len(_MARK) + len(head) + 1) % PRINT)
         places = self.refs.tobytes()
@@ -207,7 +204,7 @@ class Index:
         fresh.replace(path)
 
     def _use(self, path: Path, at: int) -> None:
-        """Look into the file from now on: the kernel may take that memory back. The tables begin at this offset."""
+        """Map the file from now on, so that the kernel can reclaim that memory. The tables begin at this offset."""
         with path.open("rb") as f:
             self._file = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) if len(self) else None
         if self._file is None:
@@ -237,7 +234,7 @@ class Index:
 
 
 def refs(extents: Extents, count: int) -> Numbers:
-    """Of each page of a file: chunk number (ZERO for none) and page within the chunk. Pages cut in pieces have neither."""
+    """For each page of a file: chunk number (ZERO for none) and page within the chunk. Pages cut in pieces have neither."""
     out = np.full((count, 2), ZERO, dtype=np.int64)
     rows = extents.table.astype(np.int64)
     whole = (rows % PAGE)[:, [0, 1, 3]].sum(axis=1) == 0
@@ -253,22 +250,22 @@ def refs(extents: Extents, count: int) -> Numbers:
 
 
 def _offered(image: Manifest) -> npt.NDArray[np.bool_]:
-    """By chunk number, ZERO and NEW included: they count from the end. An empty page is known by its bytes, not from here."""
+    """By chunk number, with ZERO and NEW counted from the end. An empty page is recognized by its bytes, not here."""
     sizes = np.array([c.size for c in image.chunks], dtype=np.float64)
     offered = np.array(live_bytes(image), dtype=np.float64) >= OFFERED_SHARE * sizes
     return np.append(offered, [False, False])
 
 
 class Follower:
-    """Goes through the base beside a stream of pages, and gets back in step where pages came or went."""
+    """Goes through the base beside a stream of pages, and realigns after inserted or removed pages."""
 
     def __init__(self, base: Index, name: str) -> None:
         self._base, self._at = base, base.begins.get(name, 0)
 
     def match(self, prints: bytes, empty: npt.NDArray[np.bool_]) -> Numbers:
-        """Position in the base of each page: of equal contents, NEW where it is not at its place, ZERO where it is `empty`.
+        """Position in the base of each page: the page of equal content, NEW if it is not at its place, ZERO if it is `empty`.
 
-        A page that is NEW may still be found elsewhere, by `Index.find`: that can be asked when the job is not waiting.
+        `Index.find` may still find a NEW page elsewhere; ask it when the job does not wait.
         """
         count, at = len(prints) // PRINT, self._at
         self._at = at + count
@@ -285,7 +282,7 @@ class Follower:
         return out
 
     def _search(self, here: Pairs, out: Numbers) -> None:
-        """More than half is not where it was: look everywhere, and go on behind the last page that was found."""
+        """More than half of the pages moved: search everywhere, and go on behind the last page that was found."""
         new = np.flatnonzero(out == NEW)
         out[new] = self._base.find(here[new])
         found = np.flatnonzero(out >= 0)
@@ -307,7 +304,7 @@ def joined(chunk: Numbers, page: Numbers) -> npt.NDArray[np.uint64]:
     return rows
 
 
-# What the store surely holds of this job: chunks by digest, pages by fingerprint, of the checkpoint that a save builds on.
+# ---- Bases: what the store surely holds of this job, chunks by digest and pages by fingerprint, of a save's base
 
 log = logging.getLogger(__name__)
 
@@ -334,7 +331,7 @@ class Bases:
         self.new_share: float | None = None  # of the pages of the last save that had a base; None = not measured
 
     def of(self, checkpoint: str | None) -> Base:
-        """The base with this name; one without content where there is none or it can't be read: then all is offered again."""
+        """The base with this name; an empty one if it is missing or unreadable, and then the save sends everything."""
         if checkpoint is None:
             return NOTHING
         if checkpoint not in self._held:
@@ -353,7 +350,7 @@ class Bases:
         self.learned(image, index)
 
     def learned(self, image: Manifest, index: Index | None) -> None:
-        """This checkpoint was committed, or brought back: then with None, as its fingerprints were put at `path`."""
+        """This checkpoint was committed, or restored: then with None, because its fingerprints already lie at `path`."""
         self._held = {image.id: Base(_by_digest(image), index)} if index is not None else {}
         try:
             self._folder.mkdir(exist_ok=True)
@@ -366,7 +363,7 @@ class Bases:
                 old.unlink(missing_ok=True)
 
     def forget(self) -> None:
-        """The job is another one now, or gone."""
+        """The job is gone, or another one now."""
         self._held, self.new_share = {}, None
         for old in self._folder.glob("*"):
             old.unlink(missing_ok=True)

@@ -1,4 +1,8 @@
-"""Chunks to the store: hashed, deduplicated, compressed as the link allows, small ones packed, many puts in flight."""
+"""Chunks to the store: hashed, deduplicated, compressed as the link allows, small ones packed, many puts in flight.
+
+Memory: the bytes that were handed in count until the store has them, or until a smaller form of them is made. `add` waits
+while too much is on its way. Nothing is durable before `close` returns; then everything is.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +22,9 @@ from spotsurfer_wire.linux.buffers import Buffer
 from spotsurfer_wire.manifest import Extents, Stored
 from spotsurfer_wire.store.port import ObjectStore
 
-# How fast the store takes bytes, and so how hard it is worth compressing them.
+# ---- Pace: how fast the store takes bytes, and so how much compression is worth it
 
-ZSTD_BYTES_PER_SECOND = 250e6  # of one thread on data that hardly shrinks: below that the link is what is waited for
+ZSTD_BYTES_PER_SECOND = 250e6  # of one thread on data that hardly shrinks: a slower link is the bottleneck
 SETTLED_SECONDS = 0.5  # of busy time before the measurement is believed
 
 
@@ -35,7 +39,7 @@ class Pace:
 
     @contextlib.contextmanager
     def put(self, size: int) -> Iterator[None]:
-        """Around one put of so many bytes; one that fails counts for its time only."""
+        """Context of one put of so many bytes; of a failed put only the time counts."""
         with self._lock:
             self._flying += 1
             if self._flying == 1:
@@ -53,7 +57,7 @@ class Pace:
 
     @property
     def bytes_per_second(self) -> float | None:
-        """What the store took so far; None while too little was seen."""
+        """The measured speed of the store; None while the measurement is too short."""
         with self._lock:
             busy = self._busy_seconds + (self._now() - self._since if self._flying else 0.0)
             return self._bytes / busy if busy >= SETTLED_SECONDS else None
@@ -67,7 +71,7 @@ class Pace:
         return "zstd" if slow else "lz4"
 
 
-# Small chunks together in one object: a store takes as long for a kilobyte as for a megabyte.
+# ---- Packs: small chunks share one object, because a store needs as long for a kilobyte as for a megabyte
 
 PACKED_BELOW_BYTES = 256 << 10  # of the stored form
 PACK_BYTES = 4 << 20
@@ -79,7 +83,7 @@ class Pack(Generic[M]):
     """An object that is being filled."""
 
     def __init__(self) -> None:
-        self.members: list[tuple[M, int, int]] = []  # whose, where it begins, how long it is
+        self.members: list[tuple[M, int, int]] = []  # member, start, length
         self._parts: list[Buffer] = []
         self._bytes = 0
 
@@ -99,12 +103,12 @@ class Pack(Generic[M]):
         return b"".join(self._parts)
 
 
-# The list of chunks that a manifest will carry, growing while a save is under way.
+# ---- The table of chunks for the manifest, which grows during a save
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a file consists of, whatever table it is written down in: extents and the chunks that their numbers mean."""
+    """The content of a file, independent of any table: extents, and the chunks that their numbers mean."""
 
     extents: Extents
     chunks: list[Stored]
@@ -125,7 +129,7 @@ class Table:
         self._lock = threading.Lock()
 
     def index_of(self, chunk: Stored) -> int:
-        """The number by which extents refer to this chunk; it joins the table where it is not in it."""
+        """The number by which extents refer to this chunk; a missing chunk is added to the table."""
         with self._lock:
             place = self._places.setdefault(chunk.digest, len(self.rows))
             if place == len(self.rows):
@@ -137,10 +141,7 @@ class Table:
         return content.extents.moved([self.index_of(c) for c in content.chunks])
 
 
-# Plain bytes to chunks in the store: hashed, left out where known, compressed, packed where small, many puts in flight.
-#
-# Memory: what was handed in counts until the store has it (or until a smaller form of it was made); `add` waits while too much
-# is on its way. Nothing is durable before `close` returned; then all of it is.
+# ---- The writer
 
 
 class Cancelled(Exception):
@@ -148,7 +149,7 @@ class Cancelled(Exception):
 
 
 def nothing() -> None:
-    """Nobody needs to know."""
+    """The default callback: does nothing."""
 
 
 @dataclass(slots=True, eq=False)
@@ -166,8 +167,8 @@ class _Piece:
 class Writer:
     """Sends chunks of one job. `known` are chunks that the store holds for certain, by digest.
 
-    `condemned`: names of chunks and packs that are about to be removed from it. What they hold is sent under another name, in a
-    pack of its own making: the object that is there still would not be there for long.
+    `condemned`: names of chunks and packs that are about to be removed from the store. Their bytes are sent again under another
+    name, in a new pack, because the old object will not last.
     """
 
     def __init__(
@@ -199,7 +200,7 @@ class Writer:
         return self._table
 
     def index_of(self, chunk: Stored) -> int:
-        """The number by which extents refer to this chunk; it joins the table where it is not in it."""
+        """The number by which extents refer to this chunk; a missing chunk is added to the table."""
         return self._table.index_of(chunk)
 
     def add(self, data: Buffer, done: Callable[[], None] = nothing) -> Future[Stored]:
@@ -220,11 +221,11 @@ class Writer:
         return piece.future
 
     def flush(self) -> None:
-        """Send the pack that is being filled as soon as what was handed in so far is in it, so that all futures come true."""
+        """Send the open pack as soon as it holds everything that was handed in so far, so that all futures resolve."""
         self._seal(lambda: self._preparing == 0, flushing=True)
 
     def close(self) -> None:
-        """Wait until all is in the store, durably. Raises the first failure: StoreError."""
+        """Wait until everything is durable in the store. Raises the first failure: StoreError."""
         self._cpu.shutdown(wait=True)
         self._seal(lambda: True)
         self._puts.shutdown(wait=True)
@@ -297,7 +298,7 @@ class Writer:
         self._seal(lambda: self._pack.is_full)
 
     def _seal(self, now: Callable[[], bool], *, flushing: bool = False) -> None:
-        """Send the pack that is being filled, if it is time to; otherwise note that somebody waits for it."""
+        """Send the open pack if it is time; otherwise note that somebody waits for it."""
         with self._lock:
             self._flushing = self._flushing or flushing
             if not self._pack.members or not now():
@@ -317,7 +318,7 @@ class Writer:
                 raise self._failure
             data = pack.data()
             while (name := codec.digest(data, self.keys)) in self._condemned:
-                data += b"\0"  # members are found by where they are: more behind them changes the name alone
+                data += b"\0"  # members are found by position: a byte behind them changes only the name
             self._send(object_keys.pack_key(self._job, name), data)
             for piece, at, length in pack.members:
                 self._finish(piece, Stored(piece.name, piece.size, name, at, length))
@@ -363,7 +364,7 @@ class Writer:
         self._room.close()
 
     def _end(self, why: BaseException) -> None:
-        """What no thread came to is over."""
+        """Cancel the work that no thread has begun."""
         self._room.close()
         with self._lock:
             left = list(self._pieces)

@@ -1,1 +1,1 @@
-"""What the agent decides and when: its loop, the state machine of an attempt, notices, forecasts, reports."""
+"""The agent's decisions: its loop, the state machine of an attempt, notices, forecasts and reports."""

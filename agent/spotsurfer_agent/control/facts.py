@@ -1,4 +1,4 @@
-"""What the agent's machine may look at, and what it can want done. Values only; nothing here acts."""
+"""What the state machine looks at (facts) and what it can ask for (effects). Values only; nothing here acts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Task(StrEnum):
 
     BOOT = "boot"  # adopt what runs, preflight, read the specification
     BEGIN = "begin"  # place inputs and start, or restore
-    STEP = "step"  # the next of the job's commands, where one has ended
+    STEP = "step"  # the next of the job's commands, after one has ended
     LIVE = "live"  # save and go on
     FINAL = "final"  # save for the last time
     THAW = "thaw"  # the job that was kept is ours again: let it go on
@@ -34,14 +34,14 @@ class Outcome:
     task: Task
     at: float  # monotonic
     error: str = ""
-    kind: str = ""  # protocol.Report.error_kind
+    kind: str = ""  # messages.Report.error_kind
     save: SaveFacts | None = None
-    note: str = ""  # something to tell although it worked
+    note: str = ""  # something to report although it worked
 
 
 @dataclass(frozen=True, slots=True)
 class Warning:
-    """The cloud's notice as the watcher keeps it. `deadline_at` is monotonic; None = no time was said."""
+    """The cloud's notice as the watcher keeps it. `deadline_at` is monotonic; None = the cloud gave no time."""
 
     kind: str  # INTERRUPTION | REBALANCE
     id: str
@@ -50,7 +50,7 @@ class Warning:
 
 @dataclass(frozen=True, slots=True)
 class AgentRules:
-    """What was agreed beforehand. Durations in seconds."""
+    """Rules that were agreed beforehand. Durations in seconds."""
 
     attempt: int
     interval_seconds: float | None = None  # between live saves; None = only when asked
@@ -78,8 +78,8 @@ class Facts:
     workload: WorkloadState = WorkloadState.ABSENT
     held: bool = False
     pending_final: str | None = None
-    arriving: bool = False  # memory is missing still after a lazy restore: nothing can be saved
-    lost_because: str = ""  # of a workload that is LOST, where it is known
+    arriving: bool = False  # memory still arrives after a lazy restore: nothing can be saved
+    lost_because: str = ""  # of a workload that is LOST, if it is known
     image_is_bad: bool = False  # and every restore from that checkpoint would end so
     began_before: bool = False  # an earlier agent on this machine had the job running
     step_due: bool = False  # a step of the job ended, and another one follows, or the same one again
@@ -121,12 +121,12 @@ class Facts:
 
     @property
     def interrupted(self) -> bool:
-        """The cloud said that it takes this machine."""
+        """The cloud announced that it takes this machine."""
         return self.warning is not None and self.warning.kind == INTERRUPTION
 
     @property
     def notice_left_seconds(self) -> float | None:
-        """Until the cloud takes the machine; None where no time was said."""
+        """Until the cloud takes the machine; None if it gave no time."""
         if self.warning is None or self.warning.deadline_at is None:
             return None
         return self.warning.deadline_at - self.now
@@ -164,14 +164,14 @@ class Renew:
 
 @dataclass(frozen=True, slots=True)
 class Shut:
-    """Upload nothing more under this attempt but reports."""
+    """Upload nothing more under this attempt except reports."""
 
     reason: str = field(default="")
 
 
 @dataclass(frozen=True, slots=True)
 class PowerOff:
-    """Everything is said: end the machine."""
+    """Everything is reported: end the machine."""
 
 
 Effect = Do | Hold | Release | Unguard | Renew | Shut | PowerOff

@@ -1,4 +1,19 @@
-"""Forecasts whether a final save fits the notice window, from measurements of earlier saves of this job."""
+"""Forecasts whether a final save fits the notice window, from the earlier saves of this job on this machine.
+
+Every save leaves a `Sample`. Five things are read from the samples, each on the pessimistic side of what was seen:
+
+- the *freeze rate*: image bytes a second while frozen;
+- the *send rate*: bytes a second from the end of the freeze to durable, by the saves that had the most to send;
+- the *tail*: seconds that even a save with nothing to send needs for its manifest and head entry;
+- the *start*: seconds from the order to the freeze, for hooks and for what was not on the disk yet; the most that was seen;
+- the *curve*: which share of the image must be sent after how many seconds since the base. It never falls. Between saves it is
+  interpolated; below the youngest it falls with the square root of the age (what changes often changes at once); above the
+  oldest it grows with the age, up to the whole image.
+
+What the job's memory grew by since the last save comes on top: it is part of the image now, and no base has it.
+
+A final save keeps the job frozen until it is durable, so its length is the first half of a move's pause.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +25,7 @@ from spotsurfer_wire.messages import Fit, SaveFacts
 
 from spotsurfer_agent.control.state_file import StateFile
 
-# Would a final save fit the notice window? Forecasts from what saves of this job on this machine took. Pure.
-#
-# Every save leaves a `Sample`. Five things are read from them, each on the pessimistic side of what was seen:
-#
-# - the *freeze rate*: image bytes a second while frozen;
-# - the *send rate*: bytes a second from the end of the freeze to durable, by the saves that had the most to send;
-# - the *tail*: seconds that even a save with nothing to send needs for its manifest and head entry;
-# - the *start*: seconds from the order to the freeze, for hooks and for what was not on the disk yet; the most that was seen;
-# - the *curve*: which share of the image must be sent after how many seconds since the base. It never falls; between saves it
-# is interpolated, below the youngest it falls with the square root of the age (what changes often changes at once), above the
-# oldest it grows with the age, up to the whole image.
-#
-# What the job's memory grew by since the last save comes on top: it is part of the image now, and no base has it.
-#
-# A final save keeps the job frozen until it is durable, so its length is the first half of a move's pause.
+# ---- The forecast. Pure.
 
 SAMPLES_MAX = 16  # older ones say little about what the job does now
 SAFETY = 1.5  # a forecast is held against the window, and a final save begun, with this factor
@@ -54,14 +55,14 @@ class Sample:
 
     @staticmethod
     def from_row(row: Sequence[float | None]) -> Sample:
-        """The reverse; agents before this one knew less."""
+        """The reverse; older agents wrote fewer values."""
         age, image, sent, frozen, durable, start, resident = (*row, None, None)[:7]
         return Sample(age, int(image or 0), int(sent or 0), frozen or 0.0, durable or 0.0, start or 0.0, resident)
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What was agreed. `notice_seconds` 0: the cloud gives no notice; `interval_seconds` None: saves only when asked."""
+    """The agreed limits. `notice_seconds` 0: the cloud gives no notice; `interval_seconds` None: saves only when asked."""
 
     notice_seconds: float = 0.0
     margin_seconds: float = 0.0  # of the notice left unused
@@ -70,7 +71,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What the samples say."""
+    """What the samples show."""
 
     image_bytes: int
     freeze_bytes_per_second: float
@@ -103,7 +104,7 @@ class Model:
         return self.image_bytes / self.freeze_bytes_per_second
 
     def send_bytes(self, age_seconds: float) -> int:
-        """What a save must send with a base of this age."""
+        """Bytes that a save must send with a base of this age."""
         return int((self.image_bytes - self.grown_bytes) * self.share(age_seconds)) + self.grown_bytes
 
     def durable_seconds(self, age_seconds: float) -> float:
@@ -116,7 +117,7 @@ class Model:
 
 
 def learn(samples: Sequence[Sample], resident_bytes: float | None = None) -> Model | None:
-    """The model of these samples, newest last; None where there are none. `resident_bytes`: what the job has in memory now."""
+    """The model of these samples, newest last; None without samples. `resident_bytes`: what the job has in memory now."""
     good = [s for s in samples[-SAMPLES_MAX:] if s.image_bytes > 0 and s.durable_seconds > 0]
     if not good:
         return None
@@ -219,7 +220,7 @@ def _interval(model: Model, oldest: float | None, asked: float | None, *, late: 
     return min(asked, max(oldest - model.durable_seconds(oldest), INTERVAL_SECONDS_MIN))
 
 
-# The samples of this job on this machine, and the forecast made from them: what `fit` is asked, and when.
+# ---- The samples: remembered across restarts of the agent, and when a forecast is made from them
 
 AGAIN_SECONDS = 5.0  # a forecast changes with the age of the base, slowly
 WHOLE_SHARE = 0.9  # a first save that sends more of its image than this knew nothing of its base
@@ -228,8 +229,8 @@ WHOLE_SHARE = 0.9  # a first save that sends more of its image than this knew no
 class Measures:
     """Remembers saves across restarts of the agent, and forecasts the next one.
 
-    `resident_bytes`: what the job has in memory; while it is saved, what it had as that began. What comes after the freeze is
-    no part of the image, and memory of GPUs lies there, too, for as long as it is read.
+    `resident_bytes`: what the job has in memory; during a save, what it had when the save began. Memory that is added after
+    the freeze is not in the image, and memory of GPUs lies there, too, while it is read.
     """
 
     def __init__(self, state: StateFile, now: Callable[[], float]) -> None:
@@ -263,7 +264,7 @@ class Measures:
 
 
 def must_begin(left_seconds: float | None, fit: Fit | None, saving: bool) -> bool:
-    """With a notice: at once, unless it is known how long the final save takes and there is more time than that.
+    """Whether, with a notice, the final save must begin now: yes, unless its length is known and more time is left.
 
     `left_seconds`: of the notice; None = not known. `saving`: a live save is under way, which ends first.
     """

@@ -1,4 +1,10 @@
-"""What is uploaded while the job runs: its output in pieces, and partial results when the user asks."""
+"""Uploads the job's output to the store while the job runs, in pieces that never change.
+
+A piece is named by the bytes that it holds, counted from the job's beginning. New output goes up together with the small pieces
+before it, as one piece, and those are removed then (`log_pieces`): so there are few pieces, however long the job prints. The
+bytes come from the machine's disk. The store itself shows what is uploaded, so the successor of a killed agent goes on where
+the last piece ends.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +17,9 @@ from spotsurfer_wire import log_pieces, object_keys
 from spotsurfer_wire.log_pieces import Piece
 from spotsurfer_wire.store.port import ObjectStore, StoreDenied, StoreError
 
-# The job's output, carried to the store in pieces that are never changed.
-#
-# A piece is named by the bytes that it holds, counted from the job's beginning. What is new goes up together with the small
-# pieces before it, as one, and those are removed then (`logpieces`): so there are few, however long the job prints. The bytes
-# come from the machine's disk. What is uploaded is known from the store itself, so an agent that was killed goes on where the
-# last piece ends.
-
 PIECES_MAX = 64  # in one push: a job that prints faster than the link must not keep a commit waiting
-STREAMS = (log_pieces.TIMES, "out", "err")  # who follows the output waits for the rows that put it in order, so they go first
-DENIED_PUSHES = 256  # who may not remove pieces adds to them by merging: it is tried again after so many
+STREAMS = (log_pieces.TIMES, "out", "err")  # a reader needs these rows to put the output in order, so they go first
+DENIED_PUSHES = 256  # without the right to remove pieces merging only adds some: it is tried again after so many
 LATE_SECONDS, LOOK_SECONDS = 60.0, 0.02  # the last lines of a job may be on their way to its machine's disk
 
 ReadLog = Callable[[str, int, int], bytes]  # stream, absolute offset, limit
@@ -28,7 +27,7 @@ ReadLog = Callable[[str, int, int], bytes]  # stream, absolute offset, limit
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """Whose output it is."""
+    """The attempt that prints the output."""
 
     job: str
     attempt: int
@@ -50,7 +49,7 @@ class Logs:
         self._positions: dict[str, int] | None = None  # None = to be found out, or nothing may be uploaded yet
         self._begun_at: dict[str, int] | None = None
         self._tails: dict[str, list[Piece]] = {s: [] for s in STREAMS}  # ours in the store, one behind the other
-        self._needless: dict[str, list[Piece]] = {s: [] for s in STREAMS}  # may be there, and others have their bytes
+        self._needless: dict[str, list[Piece]] = {s: [] for s in STREAMS}  # may be there, but others hold their bytes
         self._denied = 0  # pushes until we merge again
 
     def begin(self, positions: Mapping[str, int]) -> None:
@@ -82,7 +81,7 @@ class Logs:
         return dict(self._positions or {})
 
     def push(self) -> bool:
-        """Upload what is there now; whether the job had printed anything. Raises StoreError."""
+        """Upload what is there now; returns whether the job had printed anything. Raises StoreError."""
         with self._lock:
             positions = self._known()
             if positions is None:
@@ -92,7 +91,7 @@ class Logs:
             return bool(grown - {log_pieces.TIMES})
 
     def flush(self, until: Mapping[str, int]) -> None:
-        """Upload everything up to these positions. Raises StoreError, also where the output stays shorter than promised."""
+        """Upload everything up to these positions. Raises StoreError, also if the output stays shorter than promised."""
         with self._lock:
             positions = self._known()
             if positions is None:
@@ -126,7 +125,7 @@ class Logs:
         return pieces > 0
 
     def _before(self, stream: str, at: int, size: int) -> bytes:
-        """What the small pieces at the end hold, which goes up once more together with what is new."""
+        """The content of the small pieces at the end, which goes up once more together with what is new."""
         start = log_pieces.merges_from(self._tails[stream], at, at + size, self._full)
         data = b""
         while len(data) < at - start:
@@ -148,9 +147,7 @@ class Logs:
         tail.append(piece)
 
     def _remove(self, stream: str) -> None:
-        """Remove pieces that one other holds whole. So nobody ever removes one that no other holds, not even an agent before us
-        by a request that arrives late.
-        """
+        """Remove pieces that one other holds whole. So no bytes get lost, not even by a late request of an agent before us."""
         tail, needless = self._tails[stream], self._needless[stream]
         doomed = [p for p in needless if any(q.start <= p.start and p.end <= q.end and q.key != p.key for q in tail)]
         self._needless[stream] = doomed
@@ -161,8 +158,3 @@ class Logs:
             self._needless[stream], self._denied = [], DENIED_PUSHES
         except StoreError:
             return  # the output is there, these are tried again
-
-
-# Results of a job that runs on, uploaded when its user asks: beside everything else, and never in the way of a save.
-#
-# They are read from the job's folder as it was at one moment (a snapshot), where the disk can do that; else file by file.

@@ -1,4 +1,9 @@
-"""The agent's loop and its threads: gathers facts, steps the state machine, does what is wanted."""
+"""The agent's loop and its threads: gathers facts, steps the state machine and carries out the effects.
+
+The loop is the only place that waits. Everything that may hang runs beside it: reading the store, writing reports, uploading
+output, asking the metadata service, and the long tasks. So the agent judges the lease and holds the job, whatever the store
+does.
+"""
 
 from __future__ import annotations
 
@@ -46,14 +51,14 @@ from spotsurfer_agent.prepare.inputs.delivery import JobInputs
 from spotsurfer_agent.store.cache import CachedStore, DiskCache
 from spotsurfer_agent.store.fence import FenceClosed, WriteFence
 
-# The agent's threads: one that repeats a look, one that does long work. Each can also be driven by hand, without a thread.
+# ---- Threads: one kind repeats a look, one does long work. Each can also be driven by hand, without a thread.
 
 log = logging.getLogger(__name__)
 REST_SECONDS = 20.0  # between looks for memory that can be given back, which take some milliseconds
 
 
 class Ticker:
-    """Calls `look` each `seconds()`, or at once when poked, in a thread of its own. A failing look is logged and repeated."""
+    """Calls `look` every `seconds()`, or at once when poked, in a thread of its own. A failed look is logged and repeated."""
 
     def __init__(
         self, name: str, look: Callable[[], object], seconds: float | Callable[[], float], after: Callable[[], None]
@@ -81,7 +86,7 @@ class Ticker:
         return self._poked.is_set()
 
     def turn(self) -> float:
-        """One look; the seconds until the next is due, unless somebody pokes before."""
+        """Look once; returns the seconds until the next look is due, unless somebody pokes earlier."""
         self._poked.clear()
         try:
             self._look()
@@ -105,7 +110,7 @@ class Worker:
         self._outcome: Outcome | None = None
 
     def look(self) -> tuple[Task | None, Outcome | None]:
-        """The task under way, and how the last one ended (said once): both of the same instant."""
+        """The task under way, and the outcome of the last one (returned once): both of the same instant."""
         with self._lock:
             outcome, self._outcome = self._outcome, None
             return self._task, outcome
@@ -116,7 +121,7 @@ class Worker:
         return self._task is not None
 
     def give(self, task: Task) -> None:
-        """Begin a task; there must be none."""
+        """Begin a task; none may be under way."""
         with self._lock:
             assert self._task is None, f"{task} while {self._task} is under way"
             self._task = task
@@ -152,34 +157,31 @@ class Worker:
         self._after()
 
 
-# The agent's loop: gathers facts, steps, does what is wanted. The only place that waits.
-#
-# Everything that may hang runs beside it: reading the store, writing reports, uploading output, asking the metadata service,
-# and the long tasks. So the lease is judged, and the job held, whatever the store does.
+# ---- The loop
 
 TICK_SECONDS = 0.25
 QUIET_SECONDS = 1.0  # between looks at a job of which nothing is expected: each look takes a millisecond of processor
-LOG_SECONDS, FIRST_LOG_SECONDS = 3.0, 0.5  # whoever waits for the job to begin waits for its first line
+LOG_SECONDS, FIRST_LOG_SECONDS = 3.0, 0.5  # a user who waits for the job to begin waits for its first line
 PARTIAL_SECONDS = 1.0  # between looks whether somebody asked for outputs
 PROTECTION_SECONDS = 1.0  # between looks whether a look at the job's processes is due
-SAVES_STILL = ("", "criu")  # rungs on which a job can be saved that is frozen; "" = not looked at yet
+SAVES_STILL = ("", "criu")  # rungs that can save a frozen job; "" = not looked at yet
 SAVE_EVERY_SECONDS_MIN = 1.0  # whatever the controller says: as short as a job file may ask for
 STEPS_MAX = 8  # of one tick: edges that follow each other at once
-STIR_SECONDS = 30.0  # for so long after something happened while we stand by the head is looked at often
+STIR_SECONDS = 30.0  # on standby, the agent reads the head often for so long after something happened
 
 
 @dataclass
 class Surroundings:
-    """What the agent is given besides its configuration. `make_engine` gets the gated store."""
+    """What the agent gets besides its configuration. `make_engine` gets the fenced store."""
 
     store: FileStore
     make_engine: Callable[[WriteFence], Engine]
     watcher: Watcher
     state: StateFile
     keys: Keys
-    cache: DiskCache | None = None  # where a machine that stands by keeps what it fetched ahead
+    cache: DiskCache | None = None  # where a standby machine keeps what it fetched ahead
     goods: JobInputs | None = None  # inputs and shared file systems
-    usage: Sampler | None = None  # what the job uses is not measured where there is none
+    usage: Sampler | None = None  # None: the job's use is not measured
     now: Callable[[], float] = clock.monotonic
     beat: Callable[[], None] = field(default=lambda: None)  # tells the respawner that we are alive
     reported: Callable[[], None] = field(default=lambda: None)  # the first report is in the store
@@ -188,7 +190,7 @@ class Surroundings:
 class Agent:
     """One attempt on one machine. `run` is the loop and starts the threads; `turn` is one pass of it and never waits.
 
-    Who has a clock of its own calls `turn`, the `turn` of each of `tickers`, and `worker.run_one` instead of `run`.
+    A caller with a clock of its own calls `turn`, the `turn` of each of `tickers`, and `worker.run_one` instead of `run`.
     """
 
     def __init__(self, config: AgentConfig, given: Surroundings) -> None:
@@ -261,7 +263,7 @@ class Agent:
         }
 
     def _wake_for(self, seen: Callable[[], object]) -> Callable[[], None]:
-        """Wakes the loop where this is not what it was: a look that found nothing new is no reason to look at the job."""
+        """Wakes the loop if this value changed: a look that found nothing new is no reason to look at the job."""
         last: list[object] = [None]
 
         def after() -> None:
@@ -299,7 +301,7 @@ class Agent:
         self._woken.set()
 
     def look_now(self) -> None:
-        """Somebody says that there is news in the store; what is due anyway stays as it is."""
+        """Read the mailbox now, because somebody reported news in the store; the other tickers keep their pace."""
         self.tickers["mailbox"].poke()
 
     def stop(self) -> None:
@@ -326,16 +328,16 @@ class Agent:
         return self._woken.is_set()
 
     def turn(self) -> float:
-        """One pass of the loop; the seconds until the next is due, unless something wakes us before."""
+        """One pass of the loop; returns the seconds until the next is due, unless something wakes the loop earlier."""
         self._woken.clear()
         self.tick()
         self._outlived()
-        if self.state.booted:  # only who sees the job can hold it: a beat says that the lease is being judged
+        if self.state.booted:  # only an agent that sees the job can hold it: a beat means that it judges the lease
             self._given.beat()
         return QUIET_SECONDS if self._is_quiet else TICK_SECONDS
 
     def _outlived(self) -> None:
-        """A life with a limit ends whatever is going on: the job dies with the machine."""
+        """End the machine when its limited lifetime is over, whatever is going on; the job dies with it."""
         if 0 < self.config.life_seconds <= self._now() - self._born:
             log.warning("this machine's time is over: it is ended")
             self.gate.shut("this machine's time is over")
@@ -383,7 +385,7 @@ class Agent:
                 return
 
     def _learn(self, facts: Facts) -> None:
-        """Measure a save that ended, before the state forgets the age of its base; and the job's memory, where none is made."""
+        """Measure a save that ended, before the state forgets the age of its base; between saves, also the job's memory."""
         if facts.outcome is not None and facts.outcome.save is not None:
             save = facts.outcome.save
             self.measures.note(save, facts.outcome.at - save.durable_seconds - self.state.freeze_at)
@@ -407,7 +409,7 @@ class Agent:
             self.standby.stop()
 
     def _gather(self) -> Facts:
-        """In this order: what a task changed is seen no later than that it ended."""
+        """In this order, so that what a task changed is seen no later than its end."""
         busy, outcome = self.worker.look()
         if self.state.booted or (outcome is not None and not outcome.error):
             self._look_at_job()
@@ -480,9 +482,9 @@ class Agent:
             usage.look(self._status.arriving_bytes) if runs else usage.rest()
 
     def _missed(self) -> NearMiss | None:
-        """That the job stands still for want of memory; remembered, for reports tell it when it is long gone.
+        """The near miss of a job that stands still for want of memory. It is remembered, because reports show it long after.
 
-        Of one that the kernel killed only that: nothing stands there.
+        If the kernel killed the job, it is only remembered: nothing stands still then.
         """
         miss = self._status.near_miss
         if miss is not None:
@@ -539,7 +541,7 @@ class Agent:
 
 
 def _is_quiet(state: State, facts: Facts) -> bool:
-    """Whether nothing is under way, and nothing is due, but that the job ends some time."""
+    """Whether nothing is under way and nothing is due, except that the job ends some time."""
     calm = facts.busy is None and facts.warning is None and not facts.arriving and not facts.held and not facts.pressed
     fresh = facts.lease_age_seconds < facts.rules.lease_seconds / 2
     return state.name is AgentState.RUNNING and facts.workload is WorkloadState.RUNNING and calm and fresh

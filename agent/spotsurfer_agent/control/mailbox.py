@@ -1,4 +1,9 @@
-"""What the agent writes to and reads from the store: head entries, desired, the specification."""
+"""What the agent writes to and reads from the store: the head log, desired, the specification.
+
+Each number of the head log has one winner: entry n+1 belongs to the writer that creates it first, and a nonce lets a writer
+recognise its own entry after a lost answer. Entries are never removed, so the agent reads the log by asking for the next
+number: one small read finds "no news".
+"""
 
 from __future__ import annotations
 
@@ -16,7 +21,7 @@ from spotsurfer_wire.manifest import Manifest
 from spotsurfer_wire.messages import Desired, Done, Head, HeadKind, Spec
 from spotsurfer_wire.store.port import ObjectStore, StoreDenied, StoreError, StoreFull
 
-# Head entries that an agent writes, each made of the newest one before it. Number, nonce and time are set as it is written.
+# ---- Head entries that an agent writes, each made from the newest one before it. Number, nonce and time are set on writing.
 
 
 def committed(base: Head, image: Manifest, final: bool) -> Head:
@@ -36,7 +41,7 @@ def committed(base: Head, image: Manifest, final: bool) -> Head:
 
 
 def renewed(base: Head) -> Head:
-    """Nothing changes but that decisions made before can't land any more."""
+    """Changes nothing, but earlier decisions can't land any more."""
     return dataclasses.replace(base, kind=HeadKind.RENEW)
 
 
@@ -50,12 +55,7 @@ def closed(base: Head, done: Done, cpu_seconds: float) -> Head:
     return Head(0, HeadKind.DONE, base.epoch, base.checkpoint, base.sequence, base.final, done, cpu_seconds, "", "")
 
 
-# What agent and controller write to each other: the head log, desired, the specification.
-#
-# The head log is one writer's win per number: entry n+1 is created by whoever is first, and a nonce tells a writer its own
-# entry
-# after an answer that was lost. Entries are never removed, so the log is read by asking for the next number: one small read
-# finds "no news".
+# ---- Following and extending the head log, and reading the rest
 
 OWNS = (HeadKind.GRANT, HeadKind.COMMIT)
 DOUBT_SECONDS = 1.0  # between tries to learn what became of an entry
@@ -75,7 +75,7 @@ class HeadView:
 
     newest: Head | None = None
     newest_own: Head | None = None  # the newest grant or commit of this attempt
-    own_done: bool = False  # so is the one that says how its command ended
+    own_done: bool = False  # our entry with the end of the command is in the log
     proved_at: float = float("-inf")  # when the newest entry that we won was begun
 
     @property
@@ -121,7 +121,7 @@ class Heads:
 
         With `patient` an unknown outcome is asked after until it is known, however long that takes: a job must not be resumed
         after its final entry. `stop` is called between tries and raises StoreError to give up, `wait` sleeps.
-        Raises Fenced where the log is not ours any more, InDoubt after giving up, StoreError where nothing was written
+        Raises Fenced if the log is not ours any more, InDoubt after giving up, StoreError if nothing was written
         (impatient: or may have been).
         """
         nonce, doubt = secrets.token_hex(8), False
@@ -207,7 +207,7 @@ def _later(known: Head | None, entry: Head) -> Head:
 
 @dataclass(frozen=True, slots=True)
 class Mail:
-    """What was read last. Times are monotonic."""
+    """The objects that were read last. Times are monotonic."""
 
     spec: Spec | None = None
     desired: Desired | None = None
@@ -228,13 +228,13 @@ class Mailbox:
         self._desired_at = float("-inf")
 
     def renew(self) -> None:
-        """Win a head entry with the next poll: nothing changes but that decisions made before can't land any more."""
+        """Win a head entry with the next poll: it changes nothing, but earlier decisions can't land any more."""
         self._renew = True
 
     def poll(self, desired_seconds: float = 0.0) -> None:
-        """One look; at desired only where the last one is older than `desired_seconds`: quick looks are for the head alone.
+        """One look; at desired only if the last one is older than `desired_seconds`: quick looks are for the head alone.
 
-        Errors become part of `mail`; nothing is raised but bugs.
+        Errors become part of `mail`; only bugs are raised.
         """
         try:
             self._poll(desired_seconds)

@@ -18,19 +18,19 @@ from spotsurfer_wire import clock
 
 from spotsurfer_agent.control.facts import INTERRUPTION, REBALANCE, Warning
 
-# What a dialect of a metadata service must tell.
+# ---- Dialects: what a cloud's metadata service must answer
 
 
 class NoticeError(Exception):
-    """The metadata service did not answer, or in a way that says nothing. Never a reason to disturb the job."""
+    """The metadata service did not answer, or not in a usable way. Never a reason to disturb the job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """The cloud's notice. `seconds_left` counts from the request; None = no time was said."""
+    """The cloud's notice. `seconds_left` counts from the request; None = the cloud gave no time."""
 
     kind: str  # facts.INTERRUPTION | facts.REBALANCE
-    content: str  # what exactly was said: equal content is the same notice
+    content: str  # its exact text: equal content is the same notice
     seconds_left: float | None
 
 
@@ -38,7 +38,7 @@ class Dialect(Protocol):
     """One cloud's metadata service. Both methods raise NoticeError."""
 
     def notice(self) -> Said | None:
-        """The notice in force, an interruption before anything else; None = the service says that there is none."""
+        """The notice in force, an interruption before anything else; None = there is none."""
         ...
 
     def instance(self) -> str:
@@ -46,7 +46,7 @@ class Dialect(Protocol):
         ...
 
 
-# A small HTTP client for metadata services: no proxy, no redirect, short limits.
+# ---- HTTP: a small client for metadata services, with no proxy, no redirect and short limits
 
 TIMEOUT_SECONDS = 2.0
 ANSWER_BYTES_MAX = 64 << 10
@@ -58,7 +58,7 @@ class Answer:
 
     status: int
     text: str
-    date: str  # the service's own clock, empty where it does not say
+    date: str  # the service's own clock, empty if it sends none
 
 
 def ask(base_url: str, method: str, path: str, headers: Mapping[str, str]) -> Answer:
@@ -76,7 +76,7 @@ def ask(base_url: str, method: str, path: str, headers: Mapping[str, str]) -> An
         connection.close()
 
 
-# The AWS dialect, IMDSv2: a session token, the spot interruption notice, the rebalance recommendation.
+# ---- AWS, IMDSv2: a session token, the spot interruption notice, the rebalance recommendation
 
 TOKEN_SECONDS = 21600  # the longest that the service gives
 TOKEN_RENEW_SECONDS = 18000.0
@@ -106,7 +106,7 @@ class Aws:
         return self._others
 
     def _other(self) -> Said | None:
-        """What is said beside that: the older form of an interruption, which comes with it, and a mere recommendation."""
+        """The other notices: the older form of an interruption, which comes with the newer one, and a mere recommendation."""
         answer = self._get(TERMINATION)
         if answer is not None and (left := _seconds_until(answer.text.strip(), answer.date)) is not None:
             return Said(INTERRUPTION, answer.text.strip(), left)
@@ -155,7 +155,7 @@ def _action(answer: Answer) -> Said | None:
 
 
 def _seconds_until(at: str, date: str) -> float | None:
-    """Seconds from the service's own now; our clock may be wrong, and is only asked where the service says no time."""
+    """Seconds from the service's own now; our clock may be wrong, and is used only if the service sends no time."""
     try:
         end = datetime.datetime.fromisoformat(at)
     except ValueError:
@@ -169,7 +169,7 @@ def _seconds_until(at: str, date: str) -> float | None:
     return (end - now).total_seconds()
 
 
-# Watches the metadata service. Its failures are logged once and otherwise without effect.
+# ---- The watcher: a failure of the metadata service is logged once and otherwise has no effect.
 
 log = logging.getLogger(__name__)
 

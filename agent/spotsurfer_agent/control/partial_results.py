@@ -1,4 +1,7 @@
-"""Results of a job that runs on, uploaded when its user asks."""
+"""Uploads results of a running job when its user asks: beside everything else, and never in the way of a save.
+
+They are read from the job's folder as it was at one moment (a snapshot), if the disk can do that; else file by file.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,7 @@ class Partials:
             raise FilesError("output", "the job is leaving its machine, and its final save comes first")
 
     def _forget_older(self, store: RetryingStore, number: int) -> None:
-        """Only the newest is kept; one whose list is gone is not offered, so lists go first."""
+        """Keep only the newest. Results without a list are not offered, so lists go first."""
         prefix = object_keys.partials_prefix(self.job)
         ours = [x.key for x in store.list(prefix) if NUMBERED.match(x.key.removeprefix(prefix))]
         old = [key for key in ours if int(key.removeprefix(prefix).partition("-")[0]) < number]

@@ -41,7 +41,7 @@ CACHE = "cache"  # of objects fetched ahead, in the agent's folder
 def run(base: Path, config: AgentConfig, dialect: Dialect) -> bool:
     """Run the agent in this process: True when the attempt is over, False when told to make room for another process.
 
-    Raises WrongKey where the configuration's key is none.
+    Raises WrongKey if the configuration's key is no valid one.
     """
     syscalls.leave_no_core()
     memory.share_heap()
@@ -76,7 +76,7 @@ def run(base: Path, config: AgentConfig, dialect: Dialect) -> bool:
 
 
 def _make_engine(base: Path, config: AgentConfig, way: StoreAccess, store: WriteFence, keys: Keys, began: bool) -> Engine:
-    """Without its tools the agent still reports why it is of no use."""
+    """The engine; without its tools a stand-in, so that the agent can still report why it is of no use."""
     prefix = Path(sys.executable).parent.parent / "prefix"  # of the runtime that this interpreter belongs to
     try:
         tools = Tools.find(prefix if prefix.is_dir() else None)

@@ -1,4 +1,4 @@
-"""The agent's report: built from what it knows, written when it changes and else now and then."""
+"""The agent's report: built from what the agent knows, written when it changes, and from time to time otherwise."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOTHING_RUNS = Protection()
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """What a report tells besides the machine's state and facts."""
+    """What a report holds besides the agent's state and facts."""
 
     job: str
     instance: str
@@ -36,8 +36,8 @@ class Extras:
     stage: str
     warm: Warm | None = None
     protection: Protection = NOTHING_RUNS
-    standing: Standing = READY  # of a machine that stands by
-    told: Told | None = None  # what the job says of itself
+    standing: Standing = READY  # of a standby machine
+    told: Told | None = None  # what the job reports of itself
 
 
 def build(state: State, facts: Facts, extras: Extras) -> Report:
@@ -93,7 +93,7 @@ def build(state: State, facts: Facts, extras: Extras) -> Report:
 
 
 def _urgent(report: Report) -> tuple[object, ...]:
-    """What somebody may be waiting for: a change of it is sent at once."""
+    """Values that somebody may be waiting for: a change of them is sent at once."""
     notice = report.notice.id if report.notice else ""
     last = report.last_save.checkpoint if report.last_save else ""
     warm = report.warm.checkpoint if report.warm else ""
@@ -117,7 +117,7 @@ def _urgent(report: Report) -> tuple[object, ...]:
 
 
 def _small(report: Report) -> tuple[object, ...]:
-    """What is worth a report, though nobody waits for it."""
+    """Values that are worth a report, though nobody waits for them."""
     return report.save_stage, report.head, report.hint
 
 
@@ -150,7 +150,7 @@ class Reporter:
         return self._due(report)
 
     def is_out(self, shown: AgentState) -> bool:
-        """Whether the store holds a report with this state, and none since with another."""
+        """Whether the store holds a report with this state, and no later one with another state."""
         sent = self._sent
         return sent is not None and sent.state is shown
 

@@ -1,8 +1,8 @@
-"""Keeps an agent running: starts it again after a crash or a hang, ends the machine where that can't be had.
+"""Keeps an agent running: starts it again after a crash or a hang, and ends the machine if no agent can be kept running.
 
 A job without an agent is a job without a lease: nobody would freeze it while its successor starts elsewhere. So the agent beats
-through a pipe; one that stands still is killed and replaced, and after a whole lease without a beat the power goes.
-A machine that has no job yet may take its time: one that boots slowly must not end for that.
+through a pipe. An agent that stands still is killed and replaced, and after a whole lease without a beat the machine is powered
+off. A machine that has no job yet may take its time: one that boots slowly must not end for that.
 Restart and upgrade are the same thing: what `runtime/current` points to is started, and adopts the job that it finds.
 """
 
@@ -27,7 +27,7 @@ REPLACE = 3  # it was told to go: another one takes over at once
 UNFIT = 78  # its configuration can't be read: repeating does not help
 BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 LOOK_SECONDS = 0.5
-START_SECONDS = 120.0  # a first beat takes one second where the machine is idle, twenty were seen where it was not
+START_SECONDS = 120.0  # a first beat takes one second on an idle machine; twenty were seen on a busy one
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Respawner:
 
 
 def beater() -> Callable[[], None]:
-    """What the agent calls to say that it is alive; does nothing where no respawner listens."""
+    """The function by which the agent shows that it is alive; it does nothing if no respawner listens."""
     number = os.environ.pop(BEAT_VARIABLE, "")  # popped: programs that the agent starts must not beat for it
     if not number.isdigit():
         return lambda: None
@@ -150,7 +150,7 @@ def beater() -> Callable[[], None]:
 def switch(base: Path, runtime: Path) -> int | None:
     """Make `runtime` the current one and tell the running agent to go; returns the pid that was told, None if there is none.
 
-    The new one adopts the job, which runs on meanwhile. Raises FileNotFoundError where `runtime` holds no agent.
+    The new one adopts the job, which runs on meanwhile. Raises FileNotFoundError if `runtime` holds no agent.
     """
     program = runtime / "bin" / "spotsurfer-agent"
     if not program.is_file():

@@ -1,4 +1,4 @@
-"""A standby machine: prefetches the newest checkpoint, and says whether it could take the job."""
+"""A standby machine: prefetches the newest checkpoint, and judges whether it could take the job."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ from spotsurfer_agent.ports.engine import EngineError
 from spotsurfer_agent.store.cache import CachedStore, DiskCache
 from spotsurfer_agent.store.fence import FenceClosed
 
-# Whether a machine that stands by could take the job now. The controller drains nobody for one that could not.
+# ---- Readiness: could this machine take the job now? The controller drains no machine for one that could not.
 #
-# In this order: what is known of the machine is compared with what the newest checkpoint needs, which takes one small object;
-# then root, shared file systems and inputs are brought; then the files that could be looked at only now are compared. Who does
-# not answer is asked again, ever more seldom, while the job runs on where it is: another machine would get no answer either.
+# In this order: the facts about the machine are compared with what the newest checkpoint needs, which takes one small object;
+# then root, shared file systems and inputs are brought; then the files that could be looked at only now are compared. A server
+# that does not answer is asked again, ever more seldom, while the job runs on where it is: another machine would get no answer
+# either.
 
 log = logging.getLogger(__name__)
 
-PAUSES_SECONDS = (5.0, 10.0, 20.0, 40.0, 60.0)  # between tries for what nobody gives; the last one again and again
+PAUSES_SECONDS = (5.0, 10.0, 20.0, 40.0, 60.0)  # between tries while somebody does not answer; the last one repeats
 UNFIT = ("refused", "image", "input")  # kinds of errors that speak against this machine, or against any
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is known at one instant. With neither reason the job may come."""
+    """The judgement at one instant. With neither reason the job may come."""
 
     waits: str = ""  # why the job should not come yet, in a sentence's second half
     unfit: str = ""  # why it can't go on here
@@ -45,7 +46,7 @@ READY = Standing()
 
 
 class _Unanswered(Exception):
-    """Somebody whom the job needs does not answer. `kind` is what becomes of it in the end."""
+    """A server that the job needs does not answer. `kind`: the kind of error if it never does."""
 
     def __init__(self, kind: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -57,7 +58,7 @@ class Readiness:
     """Of one machine for its job. `look` may take long: it belongs into a thread of its own. Durations in seconds."""
 
     work: Work
-    halt: Callable[[], None]  # raises GateShut where the job does not come any more
+    halt: Callable[[], None]  # raises FenceClosed if the job does not come any more
     limit_seconds: float  # after so long without an answer the machine gives up
     standing: Standing = field(default=NOT_YET, init=False)
     _for: str | None = field(default=None, init=False)  # checkpoint of which all is known; "" = there is none yet
@@ -66,7 +67,7 @@ class Readiness:
     _unanswered_since: float | None = field(default=None, init=False)
 
     def look(self) -> None:
-        """Compare and bring, unless all is known of the newest checkpoint. What comes of it is in `standing`."""
+        """Compare and bring, unless all is known of the newest checkpoint. The result is in `standing`."""
         spec, target = self.work.mailbox.mail.spec, self._newest()
         if spec is None or target is None or target == self._for or self.work.now() < self._again_at:
             return
@@ -84,21 +85,21 @@ class Readiness:
 
     @property
     def told(self) -> Standing:
-        """What is known now; where there is nothing to find out, that is known at once."""
+        """What is known now; READY at once if there is nothing to find out."""
         spec = self.work.mailbox.mail.spec
         simple = spec is not None and self._newest() == "" and not _brings(spec)
         return READY if simple else self.standing
 
     def _newest(self) -> str | None:
-        """The newest checkpoint; "" where none is to be compared with, None where that is not known."""
+        """The newest checkpoint; "" = there is none to compare with, None = that is not known yet."""
         head = self.work.heads.newest
-        if head is None:  # of a job that nobody was granted yet the log is empty
+        if head is None:  # the log is empty until somebody is granted the job
             return "" if self.work.mailbox.mail.head_at > float("-inf") else None
         # A job that was over and gets a machine goes back to a checkpoint which only the grant names.
         return "" if head.done is not None else head.checkpoint or ""
 
     def check(self) -> None:
-        """Raises EngineError where nothing should be fetched for the job yet."""
+        """Raises EngineError if nothing should be fetched for the job yet."""
         told = self.standing
         if told.waits or told.unfit:
             raise EngineError(told.kind or "refused", told.unfit or told.waits)
@@ -111,7 +112,7 @@ class Readiness:
         if image is not None and (why := self.work.engine.unfit(image, whole=not brings)):
             return Standing(unfit=why)
         if image is not None:
-            self.halt()  # to read it may have taken long: what is started for a job that is here already would be in its way
+            self.halt()  # reading it may have taken long: what is started for a job that is here already would be in its way
             self.work.engine.expect(image)
         if not brings:
             return READY
@@ -172,10 +173,10 @@ def _brings(spec: Spec) -> bool:
     return bool(spec.image or spec.fetches or spec.shares)
 
 
-# While a machine waits for its job it fetches the newest checkpoint, and follows each new one.
+# ---- Prefetch: a waiting machine fetches the newest checkpoint, and follows each new one.
 #
 # So when the job comes, its memory and files are on the disk already, and only what the final save found new is still in the
-# store. Nothing depends on it: what was not fetched in time is fetched by the restore.
+# store. Nothing depends on it: the restore fetches what was not fetched in time.
 
 THREADS = 8  # fetches at once: one at a time waits more for answers than for bytes
 COLD = Warm(None, 0, 0)
@@ -190,11 +191,11 @@ class Standby:
     keys: Keys
     newest: Callable[[], Head | None]
     threads: int = THREADS
-    prepare: Callable[[], None] = field(default=lambda: None)  # has what the job needs besides its checkpoint; may take long
+    prepare: Callable[[], None] = field(default=lambda: None)  # brings what the job needs besides its checkpoint; may take long
     warm: Warm = field(default=COLD, init=False)  # as far as it is now
     _active: bool = field(default=False, init=False)
     _used: bool = field(default=False, init=False)  # something may lie in the cache
-    _done: str | None = field(default=None, init=False)  # the checkpoint that there is nothing left to do for
+    _done: str | None = field(default=None, init=False)  # the checkpoint for which nothing is left to do
 
     @property
     def _cache(self) -> DiskCache:
@@ -247,7 +248,7 @@ class Standby:
             self.warm = Warm(target, self.warm.held_bytes, whole)
 
     def _make_room(self, needed: dict[str, int], key: str) -> None:
-        """What older checkpoints alone needed goes when it is in the way."""
+        """Remove what only older checkpoints needed, if it is in the way."""
         missing = sum(size for k, size in needed.items() if not self._cache.has(k))
         if self._cache.held_bytes + missing > self._cache.bytes_max:
             self._cache.keep_only({key, *needed})

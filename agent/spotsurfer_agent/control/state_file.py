@@ -1,4 +1,8 @@
-"""The small file that outlives the agent process, and the record of the job's steps in it."""
+"""The small file that outlives the agent process, and the record of the job's steps in it.
+
+The file lies in the base folder and is replaced as a whole. It need not outlive the machine, because after a power cut the job
+is gone too: so it is not fsynced.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +24,13 @@ from spotsurfer_agent.control.state_machine import State
 from spotsurfer_agent.host import steps
 from spotsurfer_agent.ports.engine import Status, WorkloadState
 
-# The little that must outlive the agent's process: a small file in the base folder, replaced as a whole.
-#
-# It need not outlive the machine: after a power cut the job is gone too. So it is not fsynced.
-
 log = logging.getLogger(__name__)
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What the next agent process on this machine has to know."""
+    """Values that the next agent process on this machine has to know."""
 
     job: str
     attempt: int
@@ -40,18 +40,18 @@ class Memory:
     began: bool = False  # the job ran here
     cpu_before: float = 0.0  # of the attempts before this one
     log_begin: dict[str, int] = field(default_factory=dict)  # where this attempt's output begins
-    steps: list[dict[str, Any]] = field(default_factory=list)  # of the job that began, as `steps.StepRun` has them, newest last
+    steps: list[dict[str, Any]] = field(default_factory=list)  # that began, as `messages.StepRun` has them, newest last
     between_steps: bool = False  # the newest one is noted and not started yet
     cpu_steps: float = 0.0  # of steps that ended under this attempt
-    cpu_told: float = 0.0  # of this attempt, in all, as far as it was told: what it used does not grow less
+    cpu_told: float = 0.0  # of this attempt in all, as reported: the reported value never falls
     partial: int = 0  # the newest request for outputs that was dealt with
     partial_error: str = ""
     drain_failed: int = 0
-    near_miss: dict[str, Any] | None = None  # the last one, as `protocol.NearMiss`
+    near_miss: dict[str, Any] | None = None  # the last one, as `messages.NearMiss`
     saves: int = 0
-    last_save: dict[str, Any] | None = None  # as `protocol.SaveFacts`
+    last_save: dict[str, Any] | None = None  # as `messages.SaveFacts`
     frozen_seconds: float = 0.0
-    samples: list[list[float | None]] = field(default_factory=list)  # saves as `fit.Sample` has them, newest last
+    samples: list[list[float | None]] = field(default_factory=list)  # as `final_save_timing.Sample`, newest last
     restore_seconds: float | None = None
     head_at: float = float("-inf")  # monotonic: the lease goes on across processes
     report_at: float = float("-inf")
@@ -68,13 +68,13 @@ class StateFile:
         self._lock = threading.Lock()
 
     def recall(self, now: float) -> State:
-        """Where a new agent process begins."""
+        """The state in which a new agent process begins."""
         m = self.memory
         freeze_at = now if m.freeze_at is None else m.freeze_at
         return State(since=now, drain_failed=m.drain_failed, save_tried=m.save_sequence, freeze_at=freeze_at)
 
     def keep(self, state: State) -> None:
-        """What the next process needs of a state to `recall` it."""
+        """Keep what the next process needs of a state to `recall` it."""
         self.update(drain_failed=state.drain_failed, freeze_at=state.freeze_at if self.memory.began else None)
 
     def update(self, **changes: Any) -> None:
@@ -117,7 +117,7 @@ def _boot_id() -> str:
         return f"pid-{os.getpid()}"  # no way to tell: as if each process were a boot
 
 
-# What one attempt knows of its job's steps, kept in the agent's state file: a next agent process goes on between two steps.
+# ---- The job's steps: what one attempt knows of them, so that a next agent process goes on between two steps.
 
 
 def runs_of(memory: Memory) -> list[StepRun]:
@@ -126,12 +126,12 @@ def runs_of(memory: Memory) -> list[StepRun]:
 
 
 def used(memory: Memory, newest: float) -> float:
-    """CPU time of this attempt, seconds, where the processes that run now, or ran last, used `newest` of it."""
+    """CPU seconds of this attempt, of which the processes that run now, or ran last, used `newest`."""
     return max(memory.cpu_told, memory.cpu_steps + (0.0 if memory.between_steps else newest))
 
 
 class StepBook:
-    """The runs of one job's steps. Whoever starts something writes it down here first."""
+    """The runs of one job's steps. A step is written down here before it is started."""
 
     def __init__(self, state: StateFile, utc: Callable[[], str] = clock.utc_text) -> None:
         self._state, self._utc = state, utc
@@ -163,7 +163,7 @@ class StepBook:
         self._state.update(cpu_before=cpu_before, cpu_steps=0.0, cpu_told=0.0, log_begin=log, steps=steps, between_steps=False)
 
     def keep_used(self, newest: float) -> None:
-        """Keep what this attempt used before its end is told: an agent that comes after us can't see it any more."""
+        """Keep what this attempt used before its end is reported: a later agent can't see it any more."""
         self._state.update(cpu_told=used(self._state.memory, newest))
 
     def due(self, spec: Spec | None, status: Status) -> int | None:

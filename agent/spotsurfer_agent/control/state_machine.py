@@ -1,4 +1,24 @@
-"""The state machine of one attempt: states and edges, the guards that decide when an edge is taken, and one step. Pure."""
+"""The state machine of one attempt: states and edges, the guards that decide when an edge is taken, and one step. Pure.
+
+Theory of operation. The agent waits (BOOT, STANDBY: owns nothing), then holds the job (RESTORING, RUNNING, STEPPING, SAVING,
+DRAINING, PUBLISHING), may keep it frozen after its final save (KEEPING: owns nothing; RETURNING: owns it again), then ends (the
+terminal states: the workload is killed, the last report is written, the machine powered off). `step` looks at the facts, takes
+at most one edge, and returns what to do. It is level-triggered: an effect is wanted again until the facts show that it
+happened, so a lost one does no harm.
+
+Five rules of this file:
+1. A missing key *is* the illegal move; guards are an ordered list for each state, and the first that holds wins.
+2. The agent acts on the cloud's notice, whatever the controller does or fails to do.
+3. A lapsed lease holds the job still. Nothing is saved, started or released before ownership is *proved* anew: by a head entry
+   of our own that began after the lapse. Reading alone would not do: a grant may have been decided already and be on its way,
+   and only winning the number that it wants to write shows that it comes too late.
+4. A kept job never runs on without a grant that gives it back, and not before an entry of our own has followed that grant.
+5. A state in which the workload is dead is *shown* only after the kill is done: the controller relies on it when it gives the
+   job away.
+
+Not in the table, on purpose: when an event has happened (the guards), how a save or restore works (engines), who else owns the
+job (mailbox), and the moment of the freeze.
+"""
 
 from __future__ import annotations
 
@@ -14,26 +34,7 @@ from spotsurfer_agent.control import final_save_timing
 from spotsurfer_agent.control.facts import Do, Effect, Facts, Hold, Outcome, PowerOff, Release, Renew, Shut, Task, Unguard
 from spotsurfer_agent.ports.engine import WorkloadState as W
 
-# THE agent's table: how one attempt lives on its machine.
-#
-# Theory of operation. The agent waits (BOOT, STANDBY: owns nothing), then holds the job (RESTORING, RUNNING, STEPPING, SAVING,
-# DRAINING, PUBLISHING), may keep it frozen after its final save (KEEPING: owns nothing; RETURNING: owns it again), then ends
-# (the terminal states: the workload is killed, the last report is written, the machine powered off). `machine.step` looks at
-# the facts, takes at most one edge, and says what to do. It is level-triggered: an effect is
-# wanted again until the facts show that it happened, so a lost one does no harm.
-#
-# Five rules of this file:
-# 1. A missing key *is* the illegal move; guards are an ordered list for each state, the first that matches wins.
-# 2. The cloud's notice is acted on whatever the controller does or fails to do.
-# 3. A lease that lapsed holds the job still; nothing is saved, started or released before ownership is *proved* anew: by a head
-# entry of our own that began after the lapse. Reading alone would not do: a grant may have been decided already and be on its
-# way, and only winning the number it wants to write shows that it comes too late.
-# 4. A job that is kept never runs on without a grant that gives it back, and not before an entry of our own has followed that.
-# 5. A state in which the workload is dead is *shown* only after the kill is done: the controller gives the job away on its
-# word.
-#
-# Not in the table, on purpose: when an event has happened (guards), how a save or restore works (engines), who else owns the
-# job (mailbox), and the moment of the freeze.
+# ---- The table
 
 
 class Event(StrEnum):
@@ -170,15 +171,15 @@ class State:
     failures: int = 0  # of that task, in a row
     live_at: float = float("-inf")  # no live save is begun before
     live_failures: int = 0  # of live saves, in a row
-    held_since: float | None = None  # the lease had lapsed
+    held_since: float | None = None  # when the lease had lapsed
     drain_sequence: int = 0  # of the desired object that the final save under way was begun for
     drain_failed: int = 0
     error: str = ""
     error_kind: str = ""
-    behind: tuple[str, str] = ("", "")  # error and kind that are shown again once what ended by a save runs again
+    behind: tuple[str, str] = ("", "")  # error and kind, shown again once the program that ended by its save runs again
 
 
-# When has an event happened? For each state an ordered list of guards; the first that holds names the edge.
+# ---- Guards: for each state an ordered list; the first that holds names the edge.
 
 WISHED_SECONDS = 30.0  # at least, between a save and the next that the job itself asks for
 PRECOPY_GAIN_SECONDS = 1.0  # with a notice: a live save is made while there is time if it shortens the final one by so much
@@ -227,7 +228,7 @@ def _vanished(s: State, f: Facts) -> bool:
 
 
 def _starved(s: State, f: Facts) -> bool:
-    """It stands still for want of memory, and each try to save it failed."""
+    """The job stands still for want of memory, and every attempt to save it failed."""
     return _idle(s, f) and f.pressed and not f.unprotected and f.pending_final is None and s.failures >= PRESSED_TRIES
 
 
@@ -273,7 +274,7 @@ def _late(s: State, f: Facts) -> bool:
 
 
 def may_save(s: State, f: Facts) -> bool:
-    """Nothing speaks against beginning a save now. Where memory arrives it waits; too long, and the last checkpoint stands."""
+    """Nothing speaks against a save now. It waits while memory arrives; if that takes too long, the last checkpoint stands."""
     ours = s.held_since is None and not f.held and not f.lapsed and f.mine
     return ours and _idle(s, f) and not f.arriving and f.now >= s.retry_at
 
@@ -296,7 +297,7 @@ def _save_due(s: State, f: Facts) -> bool:
 
 
 def _save_before_leaving(f: Facts) -> bool:
-    """With a notice and time enough: a live save now makes the final one short, whoever is ready for the job by then."""
+    """With a notice and enough time: a live save now makes the final one short, whichever machine is ready by then."""
     left = f.notice_left_seconds
     if f.fit is None or left is None or f.fit.gain_seconds < PRECOPY_GAIN_SECONDS:
         return False
@@ -324,7 +325,7 @@ def _returned(s: State, f: Facts) -> bool:
 
 
 def _keeps_in_vain(s: State, f: Facts) -> bool:
-    """It is not to come back: another one went on with it, it is over, or there is no time left."""
+    """The kept job will not come back: another machine went on with it, it is over, or no time is left."""
     return (not f.kept and not f.returned) or _stop(s, f) or _late(s, f) or f.now - s.since > f.rules.keep_seconds
 
 
@@ -393,7 +394,7 @@ def happened(state: State, facts: Facts) -> Event | None:
     return next((event for event, holds in GUARDS[state.name] if holds(state, facts)), None)
 
 
-# One look at the world: which edge of the table is taken, and what is to be done. Pure; whoever acts is elsewhere.
+# ---- One step: which edge is taken, and what is to be done; `loop` carries the effects out.
 
 VANISHED = "the job's processes vanished without an exit status"
 STARVED = "its memory was about to end and it could not be saved"
@@ -431,7 +432,7 @@ def step(state: State, facts: Facts) -> tuple[State, tuple[Effect, ...]]:
 
 
 def _hopeless(s: State, f: Facts) -> bool:
-    """It stands still for want of memory, and can never be saved: better to let it try than to wait for ever."""
+    """The job stands still for want of memory and can never be saved: it is better to let it run than to wait for ever."""
     return f.pressed and f.busy is None and s.name is S.DRAINING and f.unprotected
 
 
@@ -532,7 +533,7 @@ def _keep_between(s: State, f: Facts) -> tuple[State, tuple[Effect, ...]]:
 
 
 def _work(s: State, f: Facts) -> tuple[State, tuple[Effect, ...]]:
-    """The task that the state wants, if none is under way; the end of the machine when all is said."""
+    """The task that the state wants, if none is under way; the end of the machine once everything is reported."""
     if s.name in TERMINAL:
         return s, _last(s, f)
     if f.busy is not None or f.now < s.retry_at:

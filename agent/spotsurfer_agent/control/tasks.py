@@ -1,4 +1,8 @@
-"""The agent's long tasks, one at a time (save, restore, finish), and the pins that keep the garbage collector away."""
+"""The agent's long tasks, one at a time (save, restore, finish), and the pins that keep the garbage collector away.
+
+Order of writes, because each may be the last one before a crash. A checkpoint: chunks, manifest (both by the engine), output up
+to the freeze, head entry. The end: output, result files, head entry. So a reader of an entry finds everything that it names.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +34,12 @@ from spotsurfer_agent.prepare.inputs.delivery import JobInputs
 from spotsurfer_agent.store.fence import WriteFence
 from spotsurfer_agent.store.retry import Retry, RetryingStore
 
-# Keeps the controller's collector away from what a save under way relies on.
+# ---- Pins: keep the controller's collector away from what a save under way relies on.
 #
 # Collector and writer meet without a clock. The collector writes its list, waits, looks again at all manifests and only then
 # removes; the writer makes its manifest and only then reads the list. So either the collector's second look finds the manifest,
-# or the writer finds its chunk on the list and does not commit. The intent makes that last case rare: while one stands, no
-# list is written.
+# or the writer finds its chunk on the list and does not commit. The intent makes that last case rare: while one stands, no list
+# is written.
 
 
 class Named(Protocol):
@@ -53,7 +57,7 @@ class Named(Protocol):
 
 
 class CondemnedChunk(StoreError):
-    """The collector is about to remove a chunk that the save relies on: it must not be committed, but made again."""
+    """The collector is about to remove a chunk that the save relies on: the save must not be committed, but made again."""
 
 
 class Pins:
@@ -64,7 +68,7 @@ class Pins:
         self._job = job
 
     def begin(self, checkpoint: str, base: str | None) -> frozenset[str]:
-        """Say that a save begins, before its first chunk is offered or believed to be there; repeating it is harmless.
+        """Announce a save, before its first chunk is offered or assumed to be there; repeating it is harmless.
 
         Returns the names of chunks and packs that are about to be removed: the save must neither reuse them nor rely on
         finding them there. Raises StoreError.
@@ -90,10 +94,7 @@ class Pins:
         return frozenset(json_codec.decode(Condemned, data).names) if data is not None else frozenset()
 
 
-# The long tasks of the agent, one at a time: what stands between the machine's wish and the engine's deed.
-#
-# Order of writes, because each may be the last one before a crash. A checkpoint: chunks, manifest (both the engine's), output
-# up to the freeze, head entry. The end: output, result files, head entry. Whoever sees an entry finds everything it speaks of.
+# ---- The tasks
 
 READ_TRIES = 5
 READ_PAUSE_SECONDS = 2.0
@@ -121,9 +122,9 @@ class Work:
     keeps: Callable[[], bool] = field(default=lambda: False)  # a final save leaves the job frozen: it may come back
     pressed: bool = False  # the job stands still for want of memory
     stage: str = ""
-    _refused: str = field(default="", init=False)  # why our own commit said no
-    _unknown: bool = field(default=False, init=False)  # its head entry may have been written all the same, or may be yet
-    _stood_seconds: float = field(default=0.0, init=False)  # of a final save that was settled: until then
+    _refused: str = field(default="", init=False)  # why our own commit refused
+    _unknown: bool = field(default=False, init=False)  # its head entry may have been written, or may still be
+    _stood_seconds: float = field(default=0.0, init=False)  # how long the job had stood still when a final save was settled
     _saved_at: float | None = field(default=None, init=False)  # when the last save ended, if the program has ended by it
 
     @property
@@ -206,7 +207,7 @@ class Work:
         return Outcome(Task.BEGIN, self.now(), kind="hook", note=self.engine.note)
 
     def _step(self) -> Outcome:
-        """The next of the job's commands. What was noted of it before counts: this may be the second agent that does it."""
+        """Start the next of the job's commands. Earlier notes of it count: an agent before us may have begun this."""
         status = self.engine.status()
         if status.saved_itself:
             return self._go_on()
@@ -216,7 +217,7 @@ class Work:
         return Outcome(Task.STEP, self.now())
 
     def _go_on(self) -> Outcome:
-        """The same command again, which ended as it saved itself; until then it stands still for that save."""
+        """Start the command again that ended by saving itself; until then it counts as frozen for that save."""
         runs = self.steps.runs
         self.engine.go_on(steps.at(self._spec(), runs[-1].number, runs))
         frozen = self.state.memory.frozen_seconds + (self.now() - self._saved_at if self._saved_at is not None else 0.0)
@@ -226,7 +227,7 @@ class Work:
 
     @property
     def steps(self) -> StepBook:
-        """What ran of the job, step by step."""
+        """The record of what ran of the job, step by step."""
         return StepBook(self.state)
 
     @property
@@ -236,13 +237,13 @@ class Work:
         return steps.unprotected(spec, runs[-1].number) if spec is not None and runs else ""
 
     def _bring(self, spec: Spec) -> None:
-        """What the job needs beside its command. Raises FilesError, StoreError; also where nobody wants the job any more."""
+        """Bring what the job needs besides its command. Raises FilesError, StoreError; also if nobody wants it any more."""
         if self.goods is not None:
             self.goods.ready(spec, self._patient, self.engine.scratch(), self.store.check, self._progress)
             self.stage = ""
 
     def bring_ahead(self, spec: Spec, halt: Callable[[], None]) -> None:
-        """What the job needs, before it comes. Raises EngineError with why that can't be, StoreError."""
+        """Bring what the job needs before it comes. Raises EngineError with the reason if that fails, StoreError."""
         if self.goods is not None and (spec.fetches or spec.shares):
             try:
                 self.goods.ahead(spec, self._patient, self.engine.scratch(), halt)
@@ -256,7 +257,7 @@ class Work:
         return spec
 
     def manifest(self, checkpoint: str) -> Manifest | None:
-        """What a checkpoint consists of; None where it is not there. Raises StoreError, ProtocolError.
+        """What a checkpoint consists of; None if it does not exist. Raises StoreError, ProtocolError.
 
         A store that stumbles for seconds must not cost an attempt, so it is asked again.
         """
@@ -265,7 +266,7 @@ class Work:
                 data = self._patient.get(object_keys.manifest_key(self.job, checkpoint))
                 return manifest.decode(data, self.keys, self.job, checkpoint) if data is not None else None
             except StoreError as e:
-                if tries == READ_TRIES or isinstance(e, StoreUnreachable):  # patience was had with that
+                if tries == READ_TRIES or isinstance(e, StoreUnreachable):  # it was asked again for long enough already
                     raise
                 self.wait(READ_PAUSE_SECONDS)
         raise AssertionError("unreachable")
@@ -310,7 +311,7 @@ class Work:
 
     @property
     def hints(self) -> Hints:
-        """What the job tells of its own accord."""
+        """The hints that the job gives of its own accord."""
         return Hints(Path(self.engine.scratch()))
 
     def _left_unsaved(self) -> Outcome:
@@ -326,9 +327,9 @@ class Work:
         return Outcome(Task.FINAL, self.now())
 
     def _pinned(self, request: SaveRequest) -> SaveFacts:
-        """The save itself. Its intent stays behind where its outcome is not known: a later entry of the head log ends it."""
+        """Make the save. Its intent stays if the outcome is not known: a later entry of the head log ends it."""
         request = dataclasses.replace(request, condemned=Pins(self._patient, self.job).begin(request.checkpoint, request.base))
-        pins = Pins(self.store, self.job)  # a next save must not wait for the end of this one's to be said
+        pins = Pins(self.store, self.job)  # without retries: the next save must not wait until this one's intent is removed
         try:
             saved = self.engine.save(request)
         except InDoubt:
@@ -372,7 +373,7 @@ class Work:
         self.heads.append(lambda base: mailbox.committed(base, image, final), final, self.store.check, self.wait)
 
     def _unclaimed(self, image: Manifest) -> None:
-        """Its manifest is in the store; does the collector claim a chunk of it? Raises CondemnedChunk, StoreError."""
+        """Check that the collector claims no chunk of a manifest that is in the store. Raises CondemnedChunk, StoreError."""
         for tries in range(1, READ_TRIES + 1):
             try:
                 Pins(self._patient, self.job).check(image.chunks)
@@ -408,7 +409,7 @@ class Work:
         return Outcome(Task.SETTLE, self.now())
 
     def _thaw(self) -> Outcome:
-        """The job that was kept is ours again. An entry of our own comes first: who wins it is sure that nobody else has it."""
+        """The kept job is ours again. An entry of our own comes first: winning it proves that nobody else has the job."""
         self.heads.append(mailbox.renewed, False, self.store.check, self.wait)
         memory, stood = self.state.memory, self.engine.status().pending_seconds
         counted = (memory.last_save or {}).get("frozen_seconds", 0.0)
@@ -417,9 +418,9 @@ class Work:
         return Outcome(Task.THAW, self.now(), kind="back", note=CAME_BACK)
 
     def _count_left(self, stood_seconds: float) -> None:
-        """Our final save, where an agent before us died before it had counted it.
+        """Count our final save if an agent before us died before it did so.
 
-        Where its base can't be read all of it counts as new. Raises StoreError, ProtocolError.
+        If its base can't be read, all of it counts as new. Raises StoreError, ProtocolError.
         """
         head, counted = self.heads.newest, self.state.memory.last_save or {}
         if not self.heads.view.own_final or head is None or head.checkpoint in (None, counted.get("checkpoint")):

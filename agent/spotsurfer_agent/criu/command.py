@@ -14,14 +14,14 @@ GHOST_MEGABYTES = 512  # on a disk, of a deleted file in use; CRIU's default of 
 COMMON = (
     "--manage-cgroups=ignore",  # the agent puts the tree into the job's control group
     "--tcp-established",  # connections inside the job's own network survive …
-    "--skip-in-flight",  # … but for one that nobody has accepted yet: its client gets an error, see `tcp`
+    "--skip-in-flight",  # … except one that nobody has accepted yet: its client gets an error, see `linux.sockets`
     "--network-lock", "nftables",  # … and nothing is delivered there while their queues are read
     "--file-locks",
     "--ext-unix-sk",
     "--link-remap",
     "--ghost-limit", f"{GHOST_MEGABYTES}M",
     "--force-irmap",
-    "--cpu-cap=none",  # compared by ourselves beforehand: CRIU's own check wants equal machines
+    "--cpu-cap=none",  # the agent compares beforehand: CRIU's own check demands equal machines
     "-v4",
 )  # fmt: skip
 NET = "jobnet"
@@ -33,8 +33,8 @@ def dump(
 ) -> list[str]:
     """Arguments of a dump; {pid} and {net} are filled in by the shim.
 
-    `where`: folders of the images, of CRIU's own files, and of the job. `frozen`: a control group that is frozen already, holds
-    the whole tree, and is to be frozen again when CRIU lets go.
+    `where`: folders of the images, of CRIU's own files, and of the job. `frozen`: a frozen control group that holds the whole
+    tree, and that must be frozen again when CRIU lets go.
     """
     images, work, folder = where
     outside = [x for m in mounts for x in ("--external", f"mnt[{m.target}]:{m.name}")]
@@ -69,7 +69,7 @@ def restore(
     ]  # fmt: skip
 
 
-# Pattern of CRIU's own words -> the sentence for the user. The first that matches an error line counts.
+# Pattern of CRIU's error -> the sentence for the user. The first that matches an error line counts.
 SENTENCES = (
     (r"io_uring", "the job uses io_uring, which can't be saved"),
     (r"No space left", "the machine's disk is full"),
@@ -118,7 +118,7 @@ SENTENCES = (
 )
 
 ERROR = re.compile(r"\(\d+\.\d+\)\s+(\w+: )*Error")
-HARMLESS = re.compile(r"RLIMIT_NOFILE")  # it does without
+HARMLESS = re.compile(r"RLIMIT_NOFILE")  # CRIU goes on without it
 
 LEFTOVER = re.compile(r"Can't link remap to .*: File exists")
 
@@ -131,15 +131,15 @@ def is_leftover(log: Path) -> bool:
         return False
 
 
-# What a kernel says that has no more memory to give, and what a shim says where it ended CRIU for that.
+# The kernel's words for a lack of memory, and the shim's words if it ended CRIU for that.
 NO_MEMORY = re.compile(r"Cannot allocate memory|Out of memory")
 KILLED = re.compile(r"ended with -9\b")
 
 
 def sentence(log: Path, fallback: str, short: str = "") -> str:
-    """CRIU's first error as a sentence, its own words behind it.
+    """CRIU's first error as a sentence, followed by its own words.
 
-    `short`: what to say where CRIU failed for want of memory; "" = the machine has enough, so whatever failed is told.
+    `short`: the sentence for a lack of memory; "" = the machine has enough, so the error itself is reported.
     """
     try:
         lines = [x for x in log.read_text(errors="replace").splitlines() if ERROR.match(x) and not HARMLESS.search(x)]

@@ -1,7 +1,7 @@
-"""Datagrams of UDP that one socket of a job had sent to another, and that nobody had received yet. CRIU leaves them out.
+"""UDP datagrams that one socket of a job had sent to another, and that nobody had received yet. CRIU leaves them out.
 
-They are read without taking them while the tree stands still, and sent again before it runs elsewhere: by the socket that has
-the sender's address, or by one of ours where the sender is gone. What came from outside may be lost, as datagrams may.
+The agent peeks at them while the tree stands still, and sends them again before it runs elsewhere: from the socket that has
+the sender's address, or from one of ours if the sender is gone. Datagrams from outside may be lost, as datagrams may.
 Standard library only: shims use it.
 """
 
@@ -21,16 +21,16 @@ from spotsurfer_agent.host import network, shim_protocol
 from spotsurfer_agent.linux import syscalls
 
 NAME = "datagrams.json"  # of an image, and of a restore
-BYTES_MAX = 1 << 20  # of all that wait
+BYTES_MAX = 1 << 20  # of all waiting datagrams
 _PEEK_OFFSET = 42  # SO_PEEK_OFF of socket(7)
 _LARGEST = 1 << 16
 _TABLES = ("net/udp", "net/udp6")
-_RECEIVING, _INODE = 4, 9  # columns of these
+_RECEIVING, _INODE = 4, 9  # columns of these tables
 _OWN = ("127.", "::1", "::ffff:127.", network.INSIDE, f"::ffff:{network.INSIDE}")
 
 
 def note(images: Path, pids: list[int]) -> None:
-    """Into an image of these processes, which stand still. Never raises."""
+    """Note the waiting datagrams of these processes, which stand still, in an image. Never raises."""
     rows, left = [], BYTES_MAX
     waiting = _waiting(pids)
     for pid, number, inode in _sockets(pids) if waiting else ():
@@ -47,7 +47,7 @@ def note(images: Path, pids: list[int]) -> None:
 
 
 def _waiting(pids: Iterable[int]) -> set[int]:
-    """Numbers of the sockets in which something waits; all processes share a network."""
+    """Inodes of the sockets with waiting datagrams; all processes share a network."""
     for pid in pids:
         with contextlib.suppress(OSError):
             rows = [line.split() for name in _TABLES for line in procfs.lines(procfs.text(pid, name))[1:]]
@@ -63,7 +63,7 @@ def _sockets(pids: Iterable[int]) -> Iterator[tuple[int, int, int]]:
 
 
 def _unread(s: socket.socket) -> Iterator[tuple[bytes, Any]]:
-    """What waits, with where it came from; all of it stays. Raises OSError."""
+    """The waiting datagrams with their senders; they stay in the socket. Raises OSError."""
     before = s.getsockopt(socket.SOL_SOCKET, _PEEK_OFFSET)
     s.setsockopt(socket.SOL_SOCKET, _PEEK_OFFSET, 0)
     try:
@@ -75,12 +75,12 @@ def _unread(s: socket.socket) -> Iterator[tuple[bytes, Any]]:
 
 
 def keep(folder: Path, text: bytes) -> None:
-    """What an image says of them, for `restored`. Raises OSError."""
+    """Keep an image's note for `restored`. Raises OSError."""
     (folder / NAME).write_bytes(text)
 
 
 def restored(folder: Path, pids: list[int], net: int) -> None:
-    """Before the first instruction of a job that was restored, whose network is behind the descriptor `net`. Never raises."""
+    """Send them again, before the restored job's first instruction; `net` is a descriptor of its network. Never raises."""
     rows: Any = (shim_protocol.read_json(folder / NAME) or {}).get("datagrams", ())
     if not rows:
         return
@@ -107,7 +107,7 @@ def _send(pids: list[int], net: int, source: tuple[str, int], to: socket.socket,
 
 
 def _fresh(net: int, family: int) -> socket.socket:
-    """A socket of ours in the job's network. Raises OSError."""
+    """A new socket of ours in the job's network. Raises OSError."""
     here = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         syscalls.setns(net, syscalls.CLONE_NEWNET)

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from spotsurfer_wire.linux.buffers import PAGE
 
-# How CRIU speaks of image files when it streams them, to who takes them and to who serves them.
+# ---- Streaming: how CRIU names image files to the process that takes or serves them
 #
-# On a socket it names a file (a length, then a message whose only field is the name), and the bytes go through a pipe that is
-# passed along. Source: criu/img-streamer.c and images/img-streamer.proto.
+# On a socket CRIU names a file (a length, then a message whose only field is the name), and the bytes go through a pipe that
+# is passed along. Source: criu/img-streamer.c and images/img-streamer.proto.
 
 ADDRESS_BYTES_MAX = 107  # of a Unix socket; CRIU uses the whole path
 NAME_BYTES_MAX = 4096
@@ -32,7 +32,7 @@ class StreamError(OSError):
 
 
 def socket_address(folder: Path, name: str) -> Path:
-    """Where a socket of this name goes; raises StreamError where the path is too long for one."""
+    """The address of a socket of this name. Raises StreamError if the path is too long."""
     path = folder / name
     if len(os.fsencode(path)) > ADDRESS_BYTES_MAX:
         raise StreamError(0, f"the path {path} is too long for a socket: choose a shorter base folder")
@@ -40,7 +40,7 @@ def socket_address(folder: Path, name: str) -> Path:
 
 
 def file_name(control: socket.socket) -> str | None:
-    """The file that CRIU speaks of, or None at the end of the conversation. Raises StreamError."""
+    """The name of the next file from CRIU, or None at the end. Raises StreamError."""
     head = receive_exactly(control, 4)
     if head is None:
         return None
@@ -56,7 +56,7 @@ def file_name(control: socket.socket) -> str | None:
 
 
 def receive_descriptor(control: socket.socket, what: str) -> int | None:
-    """What CRIU passes along for this, with one byte; None when it is gone. Raises StreamError where the byte comes alone."""
+    """The descriptor that CRIU passes along with one byte; None when CRIU is gone. Raises StreamError for a byte alone."""
     with contextlib.suppress(ConnectionResetError):
         data, fds, _, _ = socket.recv_fds(control, 1, 1)
         if fds:
@@ -72,7 +72,7 @@ def receive_exactly(s: socket.socket, count: int) -> bytes | None:
     while len(data) < count:
         try:
             piece = s.recv(count - len(data))
-        except ConnectionResetError:  # it is gone and never read what it was told last
+        except ConnectionResetError:  # it is gone and never read the last message
             return None
         if not piece:
             return None
@@ -81,7 +81,7 @@ def receive_exactly(s: socket.socket, count: int) -> bytes | None:
 
 
 def widen_pipe(pipe: int) -> int:
-    """The larger the pipe, the fewer turns: as large as we may make it. Its size then."""
+    """Make the pipe as large as allowed, because a larger pipe needs fewer switches. Returns its size."""
     for size in (PIPE_BYTES, _largest_pipe()):
         with contextlib.suppress(OSError):
             return fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, size)
@@ -95,7 +95,7 @@ def _largest_pipe() -> int:
         return 1 << 20
 
 
-# The little of CRIU's image format that a pager must know: where the pages of a process belong.
+# ---- The format, as far as we need it: where the pages of a process belong, terminals, memory areas
 #
 # An image is a magic number of 8 bytes and then messages: a length of 4 bytes, protobuf. See images/pagemap.proto of CRIU.
 
@@ -111,7 +111,7 @@ _PTMX = os.makedev(5, 2)
 _VSYSCALL, _VDSO, _VVAR = 1 << 2, 1 << 3, 1 << 12  # criu/include/image.h
 
 
-# What a message says in plain numbers, by field -> what it is to say of these instead; None takes a field out.
+# From a message's plain numbers, by field, to the new numbers of these fields; None removes a field.
 Change = Callable[[dict[int, int]], Mapping[int, "int | None"]]
 
 
@@ -149,28 +149,28 @@ class Pagemap:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """What was on its way through a terminal: `output` to who holds its far end, `input` to who sits at it."""
+    """Unread bytes of a terminal: `output` towards its far end, `input` towards its user."""
 
     number: int  # N of /dev/pts/N
     output: bytes = b""
     input: bytes = b""
-    line: bytes = b""  # more input, in which a line is not ended yet; CRIU does not get it
+    line: bytes = b""  # input of a line that is not ended yet, which CRIU can't read
 
     def __bool__(self) -> bool:
         return bool(self.output or self.input or self.line)
 
 
 class End(NamedTuple):
-    """One of the two of a terminal."""
+    """One of the two ends of a terminal."""
 
     number: int
     far: bool  # the one that a program holds, not the one that it sits at
 
 
 def unread(info: bytes, data: bytes) -> list[Unread]:
-    """From a `tty-info.img` and a `tty-data.img`: terminals of which the job has both ends, with what they held.
+    """From a `tty-info.img` and a `tty-data.img`: terminals with both ends in the job, and their unread bytes.
 
-    CRIU lets others alone. Raises BadImage.
+    CRIU leaves other terminals alone. Raises BadImage.
     """
     try:
         ends = _ends(info)
@@ -231,7 +231,7 @@ def pagemap(data: bytes) -> Pagemap:
 
 
 def areas(data: bytes) -> list[tuple[int, int]]:
-    """From an `mm-*.img`: where memory begins and ends whose pages may come later, by CRIU's own rule. Raises BadImage.
+    """From an `mm-*.img`: start and end of memory that may come later, by CRIU's own rule. Raises BadImage.
 
     The rule is `vma_entry_can_be_lazy` of criu/include/vma.h.
     """
@@ -246,7 +246,7 @@ def areas(data: bytes) -> list[tuple[int, int]]:
 def words(data: bytes) -> tuple[int, int]:
     """From an `mm-*.img`: where a process's arguments and environment lie. Raises BadImage.
 
-    Who reads them in /proc does not wait for pages that are missing: they read as empty.
+    Reading them in /proc does not wait for missing pages: they read as empty.
     """
     try:
         (message,) = _messages(data)
@@ -257,7 +257,7 @@ def words(data: bytes) -> tuple[int, int]:
 
 
 def first(found: Pagemap, where: tuple[int, int]) -> Pagemap:
-    """The same pages; those that touch this area come before the process runs."""
+    """The same pages, but those that touch this area come before the process runs."""
     start, end = where[0] // PAGE * PAGE, -(-where[1] // PAGE) * PAGE
 
     def parts(run: PageRun) -> Iterator[PageRun]:
@@ -277,10 +277,10 @@ def _may_come_later(mapped_as: int, kind: int) -> bool:
 
 
 def later(found: Pagemap, where: Iterable[tuple[int, int]]) -> Pagemap:
-    """The same pages; those in these areas may come later.
+    """The same pages, but those in these areas may come later.
 
-    CRIU 4.2 says so itself, unless a thread's stack pointer happens to be a multiple of the page size: its check for pages of
-    stacks (`is_stack` in criu/mem.c) compares the wrong bits and then takes every page for one. One thread in 256 is met so.
+    CRIU 4.2 marks them itself, unless a thread's stack pointer is a multiple of the page size: its check for pages of
+    stacks (`is_stack` in criu/mem.c) compares the wrong bits and then takes every page for one. This hits one thread in 256.
     """
     bounds = sorted(where)
     starts, ends = [first for first, _ in bounds], [last for _, last in bounds]
@@ -293,7 +293,7 @@ def later(found: Pagemap, where: Iterable[tuple[int, int]]) -> Pagemap:
 
 
 def _cut(run: PageRun, bounds: list[tuple[int, int]]) -> Iterator[PageRun]:
-    """A run in pieces that lie wholly within one of these areas, each of which it touches, or outside of all."""
+    """A run cut into pieces that each lie wholly within one of these areas or outside of all."""
     at, end = run.start, run.start + run.pages * PAGE
     for first, last in bounds:
         if first > at:
@@ -377,14 +377,14 @@ def _fields(message: bytes) -> dict[int, int]:
 
 
 def _walk(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int | bytes]]:
-    """Fields, where their values begin, and these: plain numbers, and what has a length; others are passed over."""
+    """Fields with the positions of their values and the values: plain numbers and those with a length; others are skipped."""
     for number, _, begin, value, _ in _spans(data, at, end):
         if value is not None:
             yield number, begin, value
 
 
 def _spans(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int | bytes | None, int]]:
-    """Each field: its number, where it begins, where its value does, that value (None = of another kind), where it ends."""
+    """Each field: number, start, start of its value, that value (None = of another kind), end."""
     while at < end:
         key, begin = _varint(data, at)
         wire = key & 7

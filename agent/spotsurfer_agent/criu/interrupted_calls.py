@@ -1,11 +1,11 @@
-"""System calls that a freeze breaks off although no signal came: they are begun again, and the program hears nothing of it.
+"""System calls that a freeze interrupts although no signal came: they are begun again, and the program does not notice.
 
-Most waits are taken up again by the kernel, or by CRIU. These return EINTR after any stop (see signal(7)), or lose what the
-kernel had noted of them. It is the tree that stands still that tells who was in one; its image and its threads are then changed
-so that they make the same call once more. Where a signal waits that a handler may be called for, EINTR is right, and stays.
+The kernel or CRIU resumes most waits. The calls below return EINTR after any stop (see signal(7)), or lose the kernel's
+note of them. The stopped tree shows which threads were in such a call. Its image and its threads are then changed so that
+they make the same call once more. If a signal waits that may have a handler, EINTR is right and stays.
 
-A wait of limited time has its whole time again. One of more than LONGEST_SECONDS is left alone: a job that is saved again
-and again would never come to its end.
+A wait of limited time begins again with its whole time. One of more than LONGEST_SECONDS is left alone: under repeated
+saves the job would never reach its end.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from typing import NamedTuple
 from spotsurfer_agent.criu.images import BadImage, places
 from spotsurfer_agent.linux import ptrace, syscalls
 
-LONGEST_SECONDS = 15.0  # saves follow each other no faster than `fit.INTERVAL_SECONDS_MIN`
-LIMIT_MAX = 4096  # threads: the tree stands still meanwhile
+LONGEST_SECONDS = 15.0  # see `control.final_save_timing.INTERVAL_SECONDS_MIN`, the least time between saves
+LIMIT_MAX = 4096  # threads, because the tree stands still meanwhile
 INSTRUCTION_BYTES = 2  # of `syscall`
-_EINTR, _RESTART = 2**64 - 4, 2**64 - 516  # what a thread in one finds as its result; the kernel's ERESTART_RESTARTBLOCK
-_REGISTERS = (2, 2)  # of a core entry: what is x86's, general registers
+_EINTR, _RESTART = 2**64 - 4, 2**64 - 516  # the result in such a thread's registers; the kernel's ERESTART_RESTARTBLOCK
+_REGISTERS = (2, 2)  # path in a core entry: x86 part, general registers
 _RESULT, _CALL, _NEXT = 11, 16, 17  # ax, orig_ax, ip
 _FUTEX_COMMAND, _FUTEX_WAIT, _FUTEX_WAIT_BITSET = 0x7F, 0, 9
 _ABSOLUTE = 1  # TIMER_ABSTIME
@@ -41,7 +41,7 @@ Arguments = Sequence[int]
 
 
 class Wait(NamedTuple):
-    """A thread in such a call."""
+    """A thread in an interrupted call."""
 
     pid: int
     thread: int
@@ -63,12 +63,12 @@ def _time(index: int) -> Callable[[int, Arguments], float]:
 
 
 def _sleep(asked: int, left: int) -> Callable[[int, Arguments], float]:
-    """The kernel has written how long is left over what was asked for, where the program has one place for both."""
+    """The kernel overwrites the requested time with the remaining one if the program gave one address for both."""
     return lambda pid, arguments: math.inf if arguments[asked] == arguments[left] else _read_time(pid, arguments[asked])
 
 
 def _clock_sleep(pid: int, arguments: Arguments) -> float:
-    """The kernel itself takes up a sleep until a point in time."""
+    """The kernel itself resumes a sleep until a point in time."""
     return math.nan if arguments[1] & _ABSOLUTE else _sleep(2, 3)(pid, arguments)
 
 
@@ -98,7 +98,7 @@ def _none(_: int, __: Arguments) -> float:
 
 
 _RECEIVES, _SENDS = _socket(socket.SO_RCVTIMEO), _socket(socket.SO_SNDTIMEO)
-# By its number on x86-64: seconds that it waits at most, as its arguments say. `connect` and `close` are never made twice.
+# By call number on x86-64: the longest wait in seconds, from the arguments. `connect` and `close` are never repeated.
 CALLS: dict[int, Callable[[int, Arguments], float]] = {
     7: _milliseconds(2),  # poll
     232: _milliseconds(3),  # epoll_wait
@@ -147,7 +147,7 @@ def found(pids: Iterable[int]) -> list[Wait]:
 
 
 def of_thread(pid: int, thread: int) -> Wait | None:
-    """The call that this thread, which stands still, is to make once more. Never raises."""
+    """The call that this stopped thread must make once more. Never raises."""
     try:
         call, *rest = _read(f"/proc/{pid}/task/{thread}/syscall").split()
         if len(rest) != 8 or (limit := CALLS.get(int(call))) is None:
@@ -161,12 +161,12 @@ def of_thread(pid: int, thread: int) -> Wait | None:
         if (signals[b"SigPnd"] | signals[b"ShdPnd"]) & ~signals[b"SigBlk"]:
             return None
         return Wait(pid, thread, int(_NUMBERS.findall(status)[-1]), int(call), after)
-    except (OSError, ValueError, LookupError, struct.error):  # it ended, or waits for something else
+    except (OSError, ValueError, LookupError, struct.error):  # the thread ended, or waits for something else
         return None
 
 
 def _read(name: str) -> bytes:
-    """A small file of /proc, of which there are many to read."""
+    """Read a small file of /proc, with little overhead, because there are many."""
     fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(fd, 4096)
@@ -175,12 +175,12 @@ def _read(name: str) -> bytes:
 
 
 def told(rows: object) -> list[Wait]:
-    """What the shim tells of them; one of before tells nothing."""
+    """The waits from the shim's report; older shims report none."""
     return [Wait(*row) for row in rows] if isinstance(rows, list) else []
 
 
 def mend(images: Path, waits: Iterable[Wait]) -> None:
-    """In the image of a tree that stands still: who restores it makes the calls once more. Raises OSError, BadImage."""
+    """Change the image of a stopped tree: after a restore its threads make the calls once more. Raises OSError, BadImage."""
     for wait in waits:
         path = images / f"core-{wait.inside}.img"
         before = path.read_bytes()
@@ -190,7 +190,7 @@ def mend(images: Path, waits: Iterable[Wait]) -> None:
 
 
 def again(core: bytes, wait: Wait) -> bytes:
-    """The same `core-*.img` of a thread, about to make its call. Raises BadImage."""
+    """A thread's `core-*.img`, changed so that it makes its call next. Raises BadImage."""
     out = bytearray(core)
     try:
         for registers in places(core, _REGISTERS):
@@ -204,7 +204,7 @@ def again(core: bytes, wait: Wait) -> bytes:
 
 
 def _put(out: bytearray, at: int, value: int) -> None:
-    """A smaller number in the place of another, with as many bytes."""
+    """Overwrite a number with a smaller one, padded to as many bytes."""
     while out[at] > 127:
         out[at] = value & 127 | 128
         value >>= 7
@@ -218,7 +218,7 @@ def let_run(waits: Sequence[Wait], thaw: Callable[[], None]) -> None:
         thaw()
         return
     raised: list[OSError] = []
-    # A thread of its own: what it could not let go is let go by its end.
+    # In a thread of its own: threads that it could not let go are let go when it ends.
     held = threading.Thread(target=_let_run, args=(waits, thaw, raised))
     held.start()
     held.join()
@@ -249,13 +249,13 @@ def _seized(thread: int) -> bool:
 
 
 def settle(process: int, registers: ptrace.Registers) -> None:
-    """The first thread of a process, which we stopped and which has these registers, makes its call once more."""
+    """Make the first thread of a process, which we stopped and which has these registers, repeat its call."""
     if (wait := of_thread(process, process)) is not None:
         begun(registers, wait)
 
 
 def begun(registers: ptrace.Registers, wait: Wait) -> bool:
-    """Set the registers of a thread about to make its call; False where it is past it."""
+    """Set a thread's registers so that it makes its call next; False if the call is over."""
     if registers.rax not in (_EINTR, _RESTART) or (registers.orig_rax, registers.rip) != (wait.call, wait.next):
         return False
     registers.rax, registers.orig_rax, registers.rip = wait.call, 2**64 - 1, wait.next - INSTRUCTION_BYTES

@@ -1,9 +1,9 @@
-"""What nobody had read yet of a job's own terminals, put back as it was while the job stands still.
+"""Unread bytes of a job's own terminals, put back unchanged while the job stands still.
 
-CRIU reads it at each dump, and writes it again through the settings of the terminal, as if it was said once more: each line
-gets a second carriage return, input is echoed again. After a dump that was to be the last one it writes nothing, also where
-the job goes on after all, and leaves the terminals so that reading them does not wait (O_NONBLOCK). See
-`tty_dump_queued_data` and `pty_restore_queued_data` of criu/tty.c.
+CRIU reads them at each dump, and writes them again through the terminal's settings, as if typed once more: each line gets a
+second carriage return, and input is echoed again. After a dump that was meant as the last one CRIU writes nothing, even if
+the job goes on after all, and leaves the terminals in O_NONBLOCK. See `tty_dump_queued_data` and `pty_restore_queued_data`
+of criu/tty.c.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DATA, INFO, FILES = "tty-data.img", "tty-info.img", "files.img"
 LINES = "terminal-lines.json"
 KEPT = "terminals.json"
 SECONDS = 1.0  # for one terminal; more than it holds can't be in it, so nothing is to wait for
-_LOOK_MS = 5  # the kernel makes room in its own time, and wakes nobody who waits for it
+_LOOK_MS = 5  # the kernel makes room in its own time, without a wake-up
 _PIECE = 64  # a descriptor that the job shares may wait for room: there is room for so much
 _PEER = 0x5441  # TIOCGPTPEER of ioctl_tty(2)
 _FAR, _NEAR_MAJORS = os.makedev(5, 2), range(136, 144)  # Documentation/admin-guide/devices.txt
@@ -39,9 +39,9 @@ _CANONICAL = termios.ICANON
 
 
 def mend(images: Path, pids: Callable[[], list[int]], *, written: bool) -> None:
-    """After a dump into this folder, whose tree stands still. `written`: CRIU wrote all back in its way. Never raises.
+    """Mend the terminals after a dump into this folder; the tree stands still. `written`: CRIU wrote its copy. Never raises.
 
-    What CRIU can't get, a line of input that is not ended, becomes a file of the image.
+    CRIU can't read input of a line that is not ended; it becomes a file of the image.
     """
     with contextlib.suppress(OSError, BadImage):
         info, data, group = (images / INFO).read_bytes(), images / DATA, pids()
@@ -53,7 +53,7 @@ def mend(images: Path, pids: Callable[[], list[int]], *, written: bool) -> None:
 
 
 def lines(text: bytes) -> dict[int, bytes]:
-    """What such a file of an image says. Raises BadImage."""
+    """The lines in such a file of an image. Raises BadImage."""
     try:
         return {int(number): bytes.fromhex(line) for number, line in json.loads(text).items()}
     except (ValueError, AttributeError, TypeError) as e:
@@ -61,22 +61,22 @@ def lines(text: bytes) -> dict[int, bytes]:
 
 
 def keep(folder: Path, found: Iterable[Unread]) -> None:
-    """For `restored`. Raises OSError."""
+    """Keep unread bytes for `restored`. Raises OSError."""
     rows = [[u.number, u.output.hex(), u.input.hex(), u.line.hex()] for u in found if u]
     if rows:
         (folder / KEPT).write_text(json.dumps({"unread": rows}))
 
 
 def restored(folder: Path, pids: Iterable[int]) -> None:
-    """Before the first instruction of a job that CRIU was told nothing of all this. Never raises."""
+    """Put unread bytes back before the restored job's first instruction; CRIU did not get them. Never raises."""
     rows: Any = (shim_protocol.read_json(folder / KEPT) or {}).get("unread", ())
     put_back(pids, [Unread(number, *map(bytes.fromhex, held)) for number, *held in rows], written=False)
 
 
 def put_back(pids: Iterable[int], found: Iterable[Unread], *, written: bool) -> dict[int, bytes]:
-    """Into the terminals of these processes. One that can't be mended stays as CRIU left it.
+    """Put bytes back into the terminals of these processes. One that can't be mended stays as CRIU left it.
 
-    Returns lines of input that were there and not ended, by terminal.
+    Returns the lines of input that were not ended, by terminal.
     """
     wanted, begun = {End(u.number, far=True): u for u in found}, {}
     for end, fd in _held(pids) if wanted else ():
@@ -93,7 +93,7 @@ def _let_wait(pids: Iterable[int], ends: set[End]) -> None:
 
 
 def _held(pids: Iterable[int]) -> Iterator[tuple[End, int]]:
-    """Ends of terminals that these processes hold, each with a descriptor of ours for as long as the caller looks at it."""
+    """Ends of terminals that these processes hold, each with a descriptor of ours for the loop step."""
     for pid in pids:
         with contextlib.suppress(OSError), contextlib.ExitStack() as ours:
             process = os.pidfd_open(pid)
@@ -107,7 +107,7 @@ def _held(pids: Iterable[int]) -> Iterator[tuple[End, int]]:
 
 
 def _end(entry: Path) -> End | None:
-    """What an entry of /proc/PID/fd is, where it is a terminal of the job's."""
+    """The terminal's end behind an entry of /proc/PID/fd, if it is a terminal of the job."""
     device = entry.stat().st_rdev
     if os.major(device) in _NEAR_MAJORS:
         return End(os.minor(device), far=False)
@@ -140,7 +140,7 @@ def _mend(master: int, wanted: Unread, written: bool) -> bytes:
 
 
 def _plain(settings: list[Any], *, lines: bool) -> list[Any]:
-    """The same terminal, that takes every byte for what it is. `lines`: it still knows lines."""
+    """The settings of a terminal that takes every byte literally. `lines`: it still handles lines."""
     inward, outward, control, local, *speeds, characters = settings
     characters = [b"\0" if i in _ACTS else c for i, c in enumerate(characters)]
     if not lines:
@@ -150,7 +150,7 @@ def _plain(settings: list[Any], *, lines: bool) -> list[Any]:
 
 
 def _emptied(fd: int) -> bytes:
-    """All that can be read; `poll` has the kernel bring up what is on its way."""
+    """Read all bytes; `poll` makes the kernel deliver those on their way."""
     found, ready = b"", select.poll()
     ready.register(fd, select.POLLIN)
     while any(events & select.POLLIN for _, events in ready.poll(0)):
@@ -167,7 +167,7 @@ def _fill(fd: int, data: bytes) -> None:
 
 
 def _settled(slave: int, count: int) -> None:
-    """Wait until the kernel has taken so many bytes of whole lines for input, while nothing is echoed."""
+    """Wait until the kernel has accepted so many bytes of whole lines as input, without echo."""
     end = time.monotonic() + SECONDS
     while int.from_bytes(fcntl.ioctl(slave, termios.FIONREAD, bytes(4)), "little") < count and time.monotonic() < end:
         time.sleep(0.001)

@@ -1,7 +1,8 @@
-"""What CRIU leaves out of a thread: on which processors it may run, with which I/O priority, how exact its timers are, and what
-goes into a core file of its process. Noted while the tree stands still, and given back before it runs again.
+"""Thread attributes that CRIU leaves out: allowed processors, I/O priority, timer slack, and the process's core file
+filter.
 
-Only what differs from what every thread has at its start is noted. Standard library only: shims use it.
+The agent notes them while the tree stands still, and restores them before it runs again. Only attributes that differ from a
+new thread's are noted. Standard library only: shims use it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Row = dict[str, Any]
 
 
 def note(images: Path, pids: Iterable[int]) -> None:
-    """Into an image of these processes, which stand still. Never raises: what ends meanwhile needs nothing."""
+    """Note the attributes of these processes, which stand still, in an image. Never raises: an ended thread needs nothing."""
     rows, ours = {}, os.sched_getaffinity(0)
     for pid, thread in _threads(pids):
         with contextlib.suppress(OSError, ValueError):
@@ -38,7 +39,7 @@ def note(images: Path, pids: Iterable[int]) -> None:
 
 
 def _odd(pid: int, thread: int, ours: set[int]) -> Row:
-    """`ours`: the processors of this machine that a thread has which asked for none."""
+    """Unusual attributes of a thread. `ours`: the processors that a thread gets on this machine by default."""
     processors = os.sched_getaffinity(thread)
     found: Row = {IO: syscalls.io_priority(thread), SLACK: int(procfs.text(thread, "timerslack_ns"))}
     if pid == thread:
@@ -48,12 +49,12 @@ def _odd(pid: int, thread: int, ours: set[int]) -> Row:
 
 
 def keep(folder: Path, text: bytes) -> None:
-    """What an image says of it, for `restored`. Raises OSError."""
+    """Keep an image's note for `restored`. Raises OSError."""
     (folder / NAME).write_bytes(text)
 
 
 def restored(folder: Path, pids: Iterable[int]) -> None:
-    """Before the first instruction of a job that was restored. Never raises: a machine may lack the processors or the right."""
+    """Set them before the restored job's first instruction. Never raises: a machine may lack the processors or the right."""
     rows = shim_protocol.read_json(folder / NAME)
     for _, thread in _threads(pids) if rows else ():
         with contextlib.suppress(OSError, ValueError):
@@ -64,7 +65,7 @@ def restored(folder: Path, pids: Iterable[int]) -> None:
 
 def _give(thread: int, row: Row) -> None:
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-        # Where none of them is here, all are right, as with a thread that never asked for any.
+        # If this machine has none of them, all are allowed, as for a thread that never asked for any.
         if wanted := {int(x) for x in row[PROCESSORS]} & os.sched_getaffinity(thread):
             os.sched_setaffinity(thread, wanted)
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):

@@ -1,7 +1,8 @@
 """Engine `app`: the program saves itself when it is told to, and its files are the checkpoint.
 
-A save: tell it, wait for the sign that it has, freeze, keep the files as they are, let it go on (after a final one only death
-follows), send, manifest, head entry. A restore: the files back, and the command, or the one for going on, started again.
+A save: tell the program, wait for the sign that it is done, freeze, keep the files as they are, let it go on (after a final
+save only death follows), send, manifest, head entry. A restore: bring the files back, and start the command again, or the one
+for going on.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from spotsurfer_agent.ports.engine import EngineError, SaveRequest, Status, Work
 from spotsurfer_agent.restore import compatibility
 
 LOOK_SECONDS = 0.05
-HARMLESS = (signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH)  # nobody dies of them: signal(7)
+HARMLESS = (signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH)  # no program dies of them: signal(7)
 REST_SECONDS = 0.5  # a file that changed is whole when it rested for so long
 FAILURES = (StoreError, OSError, tree.Unsavable, shim_protocol.ShimGone, shim_protocol.ShimRefused)
 
@@ -46,7 +47,7 @@ class AppEngine(Hosted):
         raise EngineError("save", f"{request.checkpoint} can't be made: the job's specification is not known")
 
     def save_of(self, spec: Spec, request: SaveRequest) -> SaveFacts:
-        """`save`, with what the user said of the program. Raises EngineError("save"); what `commit` raises passes through."""
+        """`save`, with the [app] section of the job file. Raises EngineError("save"); what `commit` raises passes through."""
         status = self.status()
         if spec.app is None:
             raise EngineError("save", "nothing tells the program to save itself: add [app] to the job file")
@@ -73,7 +74,7 @@ class AppEngine(Hosted):
         try:
             accepted = request.commit(image)
             over = over and accepted
-        finally:  # where nobody knows whether the entry exists nothing of the job may run any more
+        finally:  # if nobody knows whether the entry exists, nothing of the job may run any more
             if over:
                 self._gone()
             else:
@@ -121,7 +122,7 @@ class AppEngine(Hosted):
             self.marks.tell(app.done_exit)
             self._tell(app, spec)
         except (OSError, tree.UnsafePath, hooks.HookFailed, shim_protocol.ShimGone) as e:
-            if not app.command:  # which may have told it all the same
+            if not app.command:  # a command may have told it nevertheless
                 self.marks.ended()
             raise EngineError("save", f"the program could not be told to save itself: {e}") from e
         end = time.monotonic() + app.deadline_seconds
@@ -140,9 +141,9 @@ class AppEngine(Hosted):
         return False
 
     def _listens(self, app: SelfSave) -> None:
-        """Wait until the signal does not just kill it: one that was started a moment ago does not catch it yet."""
+        """Wait until the signal does not just kill the program: one that was started a moment ago does not catch it yet."""
         number = signal.Signals[f"SIG{app.signal}"] if app.signal else 0
-        if not number or number in HARMLESS or app.done_exit == 128 + number:  # to die of it is its way
+        if not number or number in HARMLESS or app.done_exit == 128 + number:  # it is meant to die of it
             return
         root, end = int(self._ask("status")["root_pid"]), time.monotonic() + app.deadline_seconds
         while not any(procfs.runs_own(command) and procfs.takes(command, number) for command in procfs.children(root)[:1]):
@@ -181,7 +182,7 @@ class AppEngine(Hosted):
     # ------------------------------------------------------------ keeping what it wrote
 
     def _kept(self, request: SaveRequest) -> tuple[Manifest, SaveFacts]:
-        """All but the head entry; how long it took until that is there is the caller's to say."""
+        """Everything but the head entry; the caller fills in how long it took until that is there."""
         request.progress("freeze")
         known = self._bases.of(request.base).known
         if not request.final:
@@ -189,7 +190,7 @@ class AppEngine(Hosted):
         self._scratch.sync()
         frozen_at = time.monotonic()
         self._ask("stay", on=True)  # by the shim, which also knows whether the lease lets it go on
-        self._cgroup().freeze()  # says where something does not stop
+        self._cgroup().freeze()  # raises if something does not stop
         self._ask("status")  # the second answer comes after everything in the pipes was read
         log, cpu = dict(self._ask("status")["log"]), self.status().cpu_seconds + request.cpu_seconds_before
         listed, at_ns = self._scratch.capture(request.checkpoint, known, stays_frozen=request.final), self._scratch.now_ns()
@@ -244,7 +245,7 @@ class AppEngine(Hosted):
     # ------------------------------------------------------------ going on
 
     def _gone(self) -> None:
-        """Kill it after its final save; that it had ended by itself, being told to, is no end of the command."""
+        """Kill it after its final save. If it ended by itself, as it was told to, that is no end of the command."""
         (self._folder / shim_protocol.EXIT).unlink(missing_ok=True)  # first: without our marks it would count as the job's end
         self._end()
         self.marks.forget()

@@ -1,4 +1,7 @@
-"""What every engine that keeps a job under a shim has in common."""
+"""What every engine that keeps a job under a shim has in common: start, status, freezing, output, the end.
+
+It holds no state that a restarted agent would miss: the shim knows what runs, the store what is saved.
+"""
 
 from __future__ import annotations
 
@@ -34,15 +37,15 @@ from spotsurfer_agent.restore.pager_process import Origin, arrival
 from spotsurfer_agent.shim import output
 from spotsurfer_agent.shim.client import ShimClient, killed, near_miss
 
-# Marks on disk of a program that saves itself: the next agent process knows what this one had told it.
+# ---- Marks on disk of a program that saves itself: the next agent process learns what this one ordered.
 
 
 class Marks:
-    """Of the job of one folder.
+    """The marks of one folder's job.
 
     Told: a save is under way. Final: its final entry may exist, so the job must not run on. Late: a save is over, and the
-    program may still end by it, or has: that is no end of the job. Late also says what it had used where it is being started
-    again: its exit status goes before the new one runs.
+    program may still end because of it, or has ended: that is no end of the job. While the program is being started again, Late
+    also holds what it had used, because its exit status is removed before the new one runs.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -76,7 +79,7 @@ class Marks:
             self._told.replace(self._late)
 
     def again(self, ended: Status) -> None:
-        """It is about to be started again, having ended so."""
+        """The program ended like this and is about to be started again."""
         note = {"done_exit": ended.exit_code, "log": ended.log, "cpu_seconds": ended.cpu_seconds}
         shim_protocol.write_durably(self._late, note)
 
@@ -96,7 +99,7 @@ class Marks:
         self._late.unlink(missing_ok=True)
 
     def seen(self, status: Status) -> Status:
-        """The same; of a program that ended as it saved itself, while nobody waits for that, it is said."""
+        """The status; `saved_itself` if the program ended by saving itself while nobody waited for that."""
         if status.state is WorkloadState.RUNNING or (late := shim_protocol.read_json(self._late)) is None:
             return status
         if status.state is not WorkloadState.EXITED:
@@ -104,16 +107,14 @@ class Marks:
         return dataclasses.replace(status, saved_itself=status.exit_code == late.get("done_exit") and not self.is_told)
 
     def _between(self, status: Status, late: dict[str, Any]) -> Status:
-        """Its keeper is gone, and how it ended is noted here alone, if it ended by saving itself."""
+        """The shim is gone: only this mark knows how the program ended, if it ended by saving itself."""
         if "log" not in late:
             return status
         used = {"exit_code": late["done_exit"], "log": late["log"], "cpu_seconds": float(late["cpu_seconds"])}
         return dataclasses.replace(status, state=WorkloadState.EXITED, saved_itself=True, **used)
 
 
-# What every engine that keeps a job under a shim has in common: start, status, freezing, output, the end.
-#
-# It holds no state that a restarted agent would miss: what runs is known by the shim, what is saved by the store.
+# ---- Hosted engines
 
 PHASES = {
     "idle": WorkloadState.ABSENT,
@@ -128,7 +129,7 @@ class Hosted(abc.ABC):
     """The job of one base folder on this machine, under its shim. Engines add how it is saved and restored."""
 
     name = ""
-    guarded = False  # it is frozen before its memory ends: only of use where it can be saved as it stands then
+    guarded = False  # frozen before its memory ends: only of use if a frozen job can be saved
 
     def __init__(
         self, base: Path, job: str, store: ObjectStore, tools: Tools, keys: Keys | None = None, origin: Origin | None = None
@@ -207,7 +208,7 @@ class Hosted(abc.ABC):
     def go_on(self, spec: Spec) -> None:
         """As the port says."""
         ended = self.status()
-        self.marks.again(ended)  # its exit status goes with its keeper, before the new one is there
+        self.marks.again(ended)  # its exit status goes with its shim, before the new one is there
         self._launch_again(steps.again(spec), dict(ended.log or {}), ended.cpu_seconds)
 
     def _launch_again(self, spec: Spec, log: dict[str, int], used: float) -> None:
@@ -223,7 +224,7 @@ class Hosted(abc.ABC):
         return self._cgroup().pids()
 
     def machine_facts(self, spec: Spec | None = None) -> dict[str, str]:
-        """What is compared before an image of this engine is continued here. Raises StoreError."""
+        """The facts that are compared before an image of this engine is continued here. Raises StoreError."""
         mounts = root_fs.compared(self.world.mounts(str(self._scratch.path), spec))
         facts = compatibility.machine_facts(
             preflight.criu_version(self._tools), str(self._base), mounts, self.world.digest(spec)
@@ -232,11 +233,11 @@ class Hosted(abc.ABC):
         return {**facts, compatibility.NUMBERS: identity.inode_fact(path), compatibility.ORDER: identity.listing_fact(path)}
 
     def plain_facts(self, spec: Spec | None = None) -> dict[str, str]:
-        """What is compared before the job is started anew from its files here. Raises StoreError."""
+        """The facts that are compared before the job is started anew from its files here. Raises StoreError."""
         return compatibility.plain(str(self._base), self.world.digest(spec))
 
     def sees(self, spec: Spec | None) -> Callable[[str], str] | None:
-        """Where on this machine lies what the job sees under a path; None while its root is not here."""
+        """Translates a path that the job sees into one of this machine; None while its root is not here."""
         scratch_path = str(self._scratch.path)
         return self.world.place(self._mounts()) if spec is None else self.world.to_come(scratch_path, spec)
 
@@ -249,9 +250,9 @@ class Hosted(abc.ABC):
         hooks.run(self._tools, root, self._cgroup(), words, limit_seconds)
 
     def _launch(self, spec: Spec, log: dict[str, int], *, goes_on: bool = False, used: float = 0.0) -> None:
-        """The command under a new shim, on the files that are there; `log` says how much output it has already.
+        """Start the command under a new shim, on the files that are there; `log`: how much output it has already.
 
-        `goes_on`: on this machine, whose output is kept. `used`: seconds of processor that it had here before.
+        `goes_on`: on this machine, so its output is kept. `used`: seconds of processor that it had here before.
         """
         plan = self._plan(spec, owned=goes_on)
         if not goes_on:
@@ -278,7 +279,7 @@ class Hosted(abc.ABC):
             state,
             told["exit_code"],
             bool(told["held"]),
-            group.used_since(baseline, self._last.cpu_seconds),  # who ends it removes the group first
+            group.used_since(baseline, self._last.cpu_seconds),  # ending the job removes the group first
             group.memory_bytes(),
             dict(told["log"]),
             told["pending_final"],
@@ -289,7 +290,7 @@ class Hosted(abc.ABC):
         return self._arriving(self._last)
 
     def _arriving(self, status: Status) -> Status:
-        """What is known of memory that comes behind the running job; and that it can't come makes it lost."""
+        """The status with the memory that still comes behind the running job; if that memory can't come, the job is lost."""
         if status.state not in (WorkloadState.RUNNING, WorkloadState.LOST):
             return status
         seen = arrival(self._folder, self._cgroup())
@@ -368,7 +369,7 @@ class Hosted(abc.ABC):
         begin = self.world.beginning(spec, self._scratch.path)
         who = begin.account
         bag = self.bag(spec)
-        for name in () if owned else ("work", "home", hints.INSIDE):  # what ran before has given its files to whom it liked
+        for name in () if owned else ("work", "home", hints.INSIDE):  # an earlier step has given its files to whom it liked
             scratch.own(self._scratch.path / name, who.uid, who.gid)
         variables = {
             "PATH": PATH,
@@ -407,11 +408,11 @@ class Hosted(abc.ABC):
         )
 
     def _placed(self, plan: launch.LaunchPlan) -> launch.LaunchPlan:
-        """With the control groups that it joins: they are below the shim's, which is known once that is there."""
+        """The plan with the control groups to join: they are below the shim's, which is known once the shim is there."""
         return dataclasses.replace(plan, cgroups=self._cgroup().entries())
 
     def bag(self, spec: Spec) -> environment.SecretBag:
-        """The job's secrets. Raises StoreError, EngineError("secrets") where they do not open."""
+        """The job's secrets. Raises StoreError, EngineError("secrets") if they do not open."""
         try:
             return environment.fetch_secret_bag(self._store, self._keys, spec)
         except sealed_objects.SecretsLost as e:
@@ -428,7 +429,7 @@ class Hosted(abc.ABC):
         self._keeper.spawn()
 
     def _make_secret_places(self) -> None:
-        """Where a job with a root of its own finds its secrets has to be there before it is."""
+        """Make the folder for the secrets of a job with a root of its own: it has to exist before the job does."""
         if (run := self._scratch.path / "run").is_dir():
             (run / Path(root_fs.SECRETS.target).name).mkdir(exist_ok=True)
 
@@ -459,7 +460,7 @@ class Hosted(abc.ABC):
         return Status(WorkloadState.ABSENT, cpu_seconds=self._last.cpu_seconds, log=self._last.log)
 
     def _dumping(self) -> object:
-        """What CRIU is at: a checkpoint that is made, or a restore; None = it does nothing."""
+        """What CRIU is doing: a checkpoint, or a restore; None = nothing."""
         with contextlib.suppress(shim_protocol.ShimGone, shim_protocol.ShimRefused):
             told = self._ask("status")
             return told["dumping"] or (told["phase"] if told["phase"] == "starting" else None)

@@ -52,7 +52,7 @@ class EngineChoice:
         self._found: list[str] | None = None  # None = not looked at yet
         self._on_gpu = False  # of what was found: processes use a GPU
         self._looked_at, self._next_at = float("-inf"), float("-inf")
-        self.note = ""  # something to tell about the last task although it worked
+        self.note = ""  # something to report about the last task although it worked
 
     @property
     def name(self) -> str:
@@ -119,7 +119,7 @@ class EngineChoice:
         return self._engines[kind].preflight()
 
     def expect(self, manifest: Manifest) -> None:
-        """Have ready what the engine that made it can have ready."""
+        """Prepare what the engine that made the checkpoint can prepare."""
         self._engines.get(manifest.engine, self._here).expect(manifest)
 
     def prepare(self, spec: Spec, progress: Callable[[str], None]) -> None:
@@ -253,7 +253,7 @@ class EngineChoice:
 
 
 def choose(spec: Spec, found: list[str], *, on_gpu: bool = False) -> Protection:
-    """The rung for a job in whose processes `found` stands against CRIU, and which may use GPUs. Pure."""
+    """The rung for a job, given what `found` in its processes stands against CRIU and whether it uses GPUs. Pure."""
     if spec.engine in ("app", "none"):
         return Protection(spec.engine, CHOSEN[spec.engine])
     if not found:

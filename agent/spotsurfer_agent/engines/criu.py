@@ -35,7 +35,7 @@ class CriuEngine(Hosted):
 
     name = "criu"
     guarded = True
-    _standing: subprocess.Popen[bytes] | None = None  # a pager that waits to be told
+    _standing: subprocess.Popen[bytes] | None = None  # a pager that waits for its order
 
     def expect(self, manifest: Manifest) -> None:  # noqa: ARG002 -- whatever it is
         """Have shim and pager stand by: loading their modules takes a third of a second, and all of a restore waits for it."""
@@ -51,14 +51,14 @@ class CriuEngine(Hosted):
     def _dismiss(self) -> None:
         waits, self._standing = self._standing, None
         if waits is not None:
-            waits.communicate()  # it ends when it sees that nobody will tell it
+            waits.communicate()  # it ends when it sees that no order will come
 
     def preflight(self) -> list[str]:
         """Why this machine can't protect a job, one sentence each."""
         return preflight.problems(self._base, self._tools)
 
     def save(self, request: SaveRequest) -> SaveFacts:
-        """Freeze, keep, send, manifest, commit; see `engines.saving`. Raises EngineError("save")."""
+        """Freeze, keep, send, manifest, commit; see `save.session`. Raises EngineError("save")."""
         status = self._whole(request)
         if status.state is not WorkloadState.RUNNING or status.held:
             raise EngineError("save", f"there is nothing to save: the job is {'held still' if status.held else status.state}")
@@ -77,7 +77,7 @@ class CriuEngine(Hosted):
         return facts
 
     def _saved(self, request: SaveRequest) -> SaveFacts:
-        """Once more where memory was missing in the image: that is no matter of this job."""
+        """Save; once more if memory was missing in the image, which has nothing to do with this job."""
         try:
             return Saving(self._place(), request).run()
         except Incomplete as e:
@@ -167,7 +167,7 @@ class CriuEngine(Hosted):
         return self._origin
 
     def _bare_plan(self, spec: Spec) -> launch.LaunchPlan:
-        """Where the job's processes will find themselves; what they are is in the image."""
+        """The surroundings of the job's processes; the processes themselves are in the image."""
         files = self.bag(spec).files
         uid, gid = self.owner(spec) if files else (0, 0)
         plan = self._frame(argv=[], environment={}, folder="/")
@@ -192,11 +192,11 @@ class CriuEngine(Hosted):
             )
 
     def _cause(self, e: shim_protocol.ShimRefused, short: str) -> Exception:
-        """Why CRIU did not restore. Where it was for want of memory, that is the machine's fault: an OSError."""
+        """Why CRIU did not restore. A want of memory is the machine's fault: an OSError."""
         log, kept = self._folder / "images" / "restore.work" / "restore.log", self._folder / "failed-restore.log"
         told = str(e)
         if log.exists():
-            log.replace(kept)  # for people: what CRIU said about the last failure
+            log.replace(kept)  # for people: CRIU's log of the last failure
             told = command.sentence(kept, told, short)
         return OSError(0, told) if short and told.startswith(short) else shim_protocol.ShimRefused(told)
 

@@ -5,8 +5,9 @@
     restore: compare facts | CRIU, with all memory before the first instruction | copy back by the map of GPUs, unlock
 
 The job's other threads run on while its GPU memory is out: pinned memory stays where it is (a thread wrote into it all the time
-through three saves on an H200, driver 580.159.04). Those of a library that `processes.FRAIL` lists as one that needs it are
-held (`cuda/stillness.py`); with `holds_threads` those of every job. Whatever fails on the way out, the GPU memory goes back.
+through three saves on an H200, driver 580.159.04). Threads are held (`suspend_resume.Still`) if `process_discovery.FRAIL` lists
+their library as one that needs it; with `holds_threads` those of every job. If anything fails on the way out, the GPU memory
+goes back.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class CudaEngine(CriuEngine):
     _making = threading.Lock()
 
     def _ready(self) -> tuple[Sidecar, Mover]:
-        """Looks and saves come from different threads, and of two side-cars one would wait for the other for ever."""
+        """The side-car, made once: looks and saves come from different threads, and a second one would wait for ever."""
         with self._making:
             if self._cuda is None:
                 argv = self._tools.cuda or (*self._tools.python, "-m", "spotsurfer_agent.gpu")
@@ -60,7 +61,7 @@ class CudaEngine(CriuEngine):
             return self._cuda
 
     def _stay(self, on: bool) -> None:
-        """The whole job stands still, or is let go; while it is held for another reason that is waited for."""
+        """Hold the whole job still, or let it go; letting go waits while the job is held for another reason."""
         while self._ask("stay", on=on)["held"] and not on:
             time.sleep(STAY_SECONDS)
 
@@ -68,7 +69,7 @@ class CudaEngine(CriuEngine):
 
     def gpu_processes(self, pids: Sequence[int]) -> tuple[list[int], list[str]]:
         """Those that the driver can save, and what stands against it, one sentence each. Both empty: none has a GPU open."""
-        # A look at all descriptors of a job is not for nothing.
+        # Looking at all descriptors of a job costs time.
         held = process_discovery.holders(pids) if process_discovery.present() else {}
         if not held:
             return [], []
@@ -127,7 +128,7 @@ class CudaEngine(CriuEngine):
             self._cgroup().kill()
 
     def bring_back(self) -> None:
-        """What a save took out that is over for another reason than its end: an agent that died, a final one that was void."""
+        """Bring back what a save took out without coming to its end: its agent died, or a final save was void."""
         suspend_resume.put_huge_pages_back(self._folder)
         if not (self._folder / MARKER).exists():
             return
@@ -176,7 +177,7 @@ class CudaEngine(CriuEngine):
 
 
 class _Memory:
-    """A `Device`."""
+    """The GPU memory of one job during one save: a `Device`."""
 
     def __init__(
         self,
@@ -242,7 +243,7 @@ class _Memory:
             )
 
     def back(self) -> None:
-        """Whatever fails is told by `lost`."""
+        """Bring it back; `lost` reports a failure."""
         if not self._moved or self.lost:
             return
         try:

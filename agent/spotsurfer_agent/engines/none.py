@@ -1,4 +1,4 @@
-"""Engines that save nothing: `none`, and the stand-in where the real engine can't be made."""
+"""Engines that save nothing: `none`, and the stand-in for a real engine that can't be made."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spotsurfer_wire.messages import SaveFacts, Spec
 from spotsurfer_agent.engines.base import Hosted
 from spotsurfer_agent.ports.engine import EngineError, Protection, SaveRequest, Status, Still, WorkloadState
 
-# Engine `none`: nothing is saved, the job starts over on the next machine. The last rung of the ladder.
+# ---- Engine `none`: the job starts over on the next machine. The last rung of the ladder.
 
 
 class NoneEngine(Hosted):
@@ -33,11 +33,11 @@ class NoneEngine(Hosted):
         )
 
 
-# Stands in where the real engine can't be made: its preflight says why, so that the report says it too.
+# ---- The stand-in: its preflight gives the reason, so that the report does too.
 
 
 class UnfitEngine:
-    """Runs nothing. `maybe_running`: an earlier agent had the job here, and nobody can say that it is dead."""
+    """Runs nothing. `maybe_running`: an earlier agent had the job here, and nobody knows whether it is dead."""
 
     name = "unfit"
     note = ""
@@ -64,7 +64,7 @@ class UnfitEngine:
         return [self._why]
 
     def prepare(self, spec: Spec, progress: Callable[[str], None]) -> None:
-        """There is nothing to do it with; the start says why."""
+        """There is nothing to do it with; `start` gives the reason."""
 
     def start(self, spec: Spec) -> None:
         """Refused."""
@@ -100,7 +100,7 @@ class UnfitEngine:
         """Nothing to do."""
 
     def kill(self) -> None:
-        """Refused where something may run: the agent must not report a death that it can't bring about."""
+        """Refused if something may run: the agent must not report a death that it can't bring about."""
         if self._maybe_running:
             raise EngineError("start", f"the job can't be killed: {self._why}")
 

@@ -1,4 +1,4 @@
-"""What programs know of files beside name and content: inode numbers, and positions in folders being listed."""
+"""What programs know of files besides name and content: inode numbers, and positions in folders being listed."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from spotsurfer_wire.manifest import HELD, KNOWN, Entry
 
 from spotsurfer_agent.host import root_fs
 
-# Inode numbers that files had before, on disks that can give them again.
+# ---- Inode numbers that files had before, on disks that can assign them again
 #
-# A program may know a file by its number: SQLite does not write to a database that has another one than when it was opened.
-# On btrfs the numbers of a subvolume count up: so files are made in the order of their numbers, and those between are used up.
-# ext4 takes a wish (`inode_goal` in sysfs). XFS gives numbers as it likes.
+# A program may know a file by its number: SQLite does not write to a database if its number changed since it was opened. On
+# btrfs the numbers of a subvolume count up, so files are made in the order of their numbers, and the numbers between are used
+# up. ext4 accepts a wish (`inode_goal` in sysfs). XFS assigns numbers as it likes.
 
 SUBVOLUME_INODE = 256  # of the root of every btrfs subvolume
-_FIRST = 257  # that a fresh one gives
-# 12 µs each. For a file that nobody holds few are used up: it is as good with another number.
+_FIRST = 257  # that a new subvolume assigns
+# 12 µs each. For a file that no process has open, few numbers are used up: another number does as well.
 SKIPS_CHEAP, SKIPS_MAX = 10_000, 2_000_000
 REMEDY = "have it use write-ahead logging (PRAGMA journal_mode=WAL), or machines whose disk is btrfs or ext4"
 _MAGIC, _ROLLBACK = b"SQLite format 3\0", 1  # sqlite.org/fileformat.html: write version, 18 bytes from the beginning
@@ -41,7 +41,7 @@ class NumberTaken(OSError):
 
 
 def means(path: Path) -> str:
-    """The kind of disk that gives the files of this folder their numbers again; "" = this one can't."""
+    """The kind of disk that can assign the files of this folder their numbers again; "" = this one can't."""
     kind, st = root_fs.kind_at(path), path.stat()
     if kind == "btrfs":
         return kind if st.st_ino == SUBVOLUME_INODE else ""
@@ -49,7 +49,7 @@ def means(path: Path) -> str:
 
 
 def inode_fact(path: Path) -> str:
-    """How numbers come on this folder's disk, as it is compared."""
+    """The fact of how this folder's disk assigns numbers."""
     return means(path) or f"any, on {root_fs.kind_at(path)}"
 
 
@@ -63,9 +63,9 @@ def why_not(path: Path, number: int) -> str:
 
 @contextlib.contextmanager
 def apart(folder: Path) -> Iterator[None]:
-    """A folder made in this block lies, with what is made in it, where on an ext4 nothing else is likely to take numbers.
+    """On ext4, a folder made in this block lies, with its files, in a region of numbers that others are unlikely to use.
 
-    An ext4 puts files near their folder: what the agent has there would take numbers of the job's files.
+    ext4 puts files near their folder, so the agent's own files would take numbers of the job's files.
     """
     if means(folder) != "ext4":
         yield
@@ -83,7 +83,7 @@ def _goal(device: int) -> Path:
     return Path("/sys/fs/ext4", name, "inode_goal")
 
 
-# ---------------------------------------------------------------- who knows a file by its number
+# ---- Who knows a file by its number
 
 
 def databases(pid: int, device: int) -> Iterator[tuple[int, str, int]]:
@@ -129,28 +129,28 @@ def _rolls_back(pid: int, fd: int) -> bool:
     return False
 
 
-# ---------------------------------------------------------------- numbers for files that are made
+# ---- Numbers for files that are made
 
 
 class Numbers:
-    """As the disk gives them."""
+    """Numbers as the disk assigns them."""
 
     def wish(self, number: int) -> None:
-        """The next file is to have this number; 0 = any."""
+        """Ask for this number for the next file; 0 = any."""
 
     def got(self, number: int) -> None:
-        """That is what it got."""
+        """The file got this number."""
 
     def again(self, wanted: int, number: int) -> bool:  # noqa: ARG002 -- as others have it
-        """Whether a file that got this number is to be made anew, behind all others: it may be the number of one of them."""
+        """Whether a file with this number must be made anew after all others, because another file may need the number."""
         return False
 
     def close(self) -> None:
-        """Nothing more is made."""
+        """No more files are made."""
 
 
 class _Counted(Numbers):
-    """Of a btrfs subvolume in which nobody else makes files."""
+    """Numbers of a btrfs subvolume in which nobody else makes files."""
 
     def __init__(self, top: int, entries: Sequence[Entry]) -> None:
         reach = _FIRST + len(entries) + SKIPS_MAX
@@ -172,7 +172,7 @@ class _Counted(Numbers):
 
 
 class _Wished(Numbers):
-    """Of an ext4: the search for a free number begins where we say, also for others who make files meanwhile."""
+    """Numbers of an ext4: the search for a free one begins at our wish, also for files that others make meanwhile."""
 
     def __init__(self, goal: Path) -> None:
         self._fd = os.open(goal, os.O_WRONLY | os.O_CLOEXEC)
@@ -201,20 +201,20 @@ def numbers(root: Path, top: int, entries: Sequence[Entry]) -> Iterator[Numbers]
 
 
 def in_order(entries: Iterable[Entry]) -> list[Entry]:
-    """As they are to be made; those of which no number is known first, and as they are."""
+    """Entries in the order of making; those without a known number first, in their order."""
     return sorted(entries, key=lambda e: e.inode)
 
 
-# Folders that a program is in the middle of listing.
+# ---- Positions: folders that a program is in the middle of listing
 #
-# The kernel keeps its position, a number that leads to the same names only where the folder has the same positions. On btrfs
-# they count up in each folder: so entries are put into it in their order, and those between are used up. On ext4 they are
-# hashes of the names, which file systems with one hash seed share, as machines of one image have it. Elsewhere a listing has
+# The kernel keeps the listing's position, a number that leads to the same names only if the folder has the same positions. On
+# btrfs they count up in each folder, so entries are added in their order, and positions between are used up. On ext4 they are
+# hashes of the names, equal on file systems with one hash seed, as machines of one image have. On other disks a listing has
 # to end before it can be saved.
 
 GETDENTS64 = 217  # on x86-64
 FIRST = 2  # position in a fresh folder of a btrfs
-BUFFER_BYTES = 1 << 30  # of addresses: what is not filled takes no memory
+BUFFER_BYTES = 1 << 30  # of addresses: unfilled pages take no memory
 WAIT_SECONDS, LOOK_SECONDS = 2.0, 0.1
 _LISTING_HEAD = struct.Struct("=QqHB")  # of linux_dirent64: number, position of the next, length, kind
 _MAP_NORESERVE = 0x4000  # from <asm-generic/mman-common.h>
@@ -223,12 +223,12 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class TooMany(OSError):
-    """More entries than one call of the kernel tells."""
+    """More entries than one system call returns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """One that is under way: by a process as the job numbers it, of a folder as the job sees it."""
+    """A listing under way: process and folder as the job sees them."""
 
     process: int
     command: str
@@ -240,7 +240,7 @@ class Listing:
 
 
 def under_way(pids: Iterable[int], device: int) -> list[Listing]:
-    """Listings of folders on this device of which names are left."""
+    """Listings on this device that are not at their end."""
     return [found for pid in pids for found in _of(pid, device)]
 
 
@@ -269,30 +269,30 @@ def _goes_on(pid: int, fd: int) -> bool:
 
 
 def await_end(listings: Callable[[], list[Listing]]) -> list[Listing]:
-    """Wait a moment for listings to end; those that did not."""
+    """Wait a moment for listings to end; returns those that did not."""
     end = time.monotonic() + WAIT_SECONDS
     while (found := listings()) and time.monotonic() < end:
         time.sleep(LOOK_SECONDS)
     return found
 
 
-# ---------------------------------------------------------------- positions
+# ---- Positions
 
 
 def listing_fact(scratch: Path) -> str:
-    """How positions in folders of the job come about on this disk, as it is compared; see `keeps`."""
+    """The fact of how this disk assigns positions in folders of the job; see `keeps`."""
     kind = means(scratch)
     return f"ext4 {_hashes(scratch.parent)}" if kind == "ext4" else kind or f"of {root_fs.kind_at(scratch)}"
 
 
 def keeps(scratch: Path) -> bool:
-    """Whether positions come again elsewhere."""
+    """Whether another disk can assign the same positions."""
     return means(scratch) != ""
 
 
 @functools.cache
 def _hashes(folder: Path) -> str:
-    """Which hashes names get here."""
+    """Which hash of names this file system uses."""
     with tempfile.TemporaryDirectory(dir=folder) as made:
         for number in range(8):
             Path(made, str(number)).touch()
@@ -316,11 +316,11 @@ def positions(folder: Path | str) -> dict[str, int]:
 
 
 def _entries(fd: int, size: int) -> Iterator[tuple[str, int]]:
-    """Names with the positions behind them, of one call."""
+    """Names, each with the position behind it, from one system call."""
     with mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE) as room:
         begin = ctypes.c_char.from_buffer(room)
         count = _libc.syscall(GETDENTS64, fd, ctypes.byref(begin), ctypes.c_uint(size))
-        del begin  # else the room can't be given back
+        del begin  # else the buffer can't be freed
         if count < 0:
             raise OSError(ctypes.get_errno(), "a folder can't be listed")
         data = room[:count]

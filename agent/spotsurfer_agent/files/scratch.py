@@ -24,10 +24,10 @@ from spotsurfer_agent.host import root_fs
 from spotsurfer_agent.linux import file_copy, syscalls
 
 FOLDERS = {"work": 0o755, "home": 0o755, "tmp": 0o1777, "shm": 0o1777, ".spotsurfer": 0o755, "hints": 0o755}
-# Where a write to a mapped file always changes its times once the file was written back.
+# File systems on which the first write to a mapped file after its write-back always changes its times.
 STAMPED = frozenset({"btrfs", "ext4", "xfs"})
 RACY_NS = 200_000_000  # two writes within it may leave the same times: a tick of the kernel is 10 ms at most
-# Of a write through a mapping or past the cache the times come first, and the disk may keep it waiting behind them.
+# A write through a mapping or past the cache changes the times first, and the disk may delay the data behind them.
 ASIDE_NS = 2_000_000_000
 SYNCS_MAX, SYNC_SECONDS = 5, 0.2
 SPARED_PART = 10  # of the disk stays free for the job, which writes while its files are copied
@@ -39,11 +39,11 @@ LATE = (
 
 
 class ScratchError(OSError):
-    """The disk does not do what is needed; a sentence."""
+    """The disk lacks a needed feature or failed; a sentence."""
 
 
 class Changed(ScratchError):
-    """A file is not the one that was looked at."""
+    """A file is not the one that was examined."""
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class Capture:
 
 
 class Scratch:
-    """`<base>/job/scratch`: a btrfs subvolume where the disk is btrfs, else a folder."""
+    """`<base>/job/scratch`: a btrfs subvolume if the disk is btrfs, else a folder."""
 
     def __init__(self, base: Path, btrfs: tuple[str, ...]) -> None:
         self.path = base / "job" / "scratch"
@@ -70,7 +70,7 @@ class Scratch:
         self._ahead: dict[str, tuple[tree.Stamp, Path]] = {}  # copies that were made while the job ran
 
     def make(self) -> None:
-        """Create it with its folders where it is not there. Raises ScratchError."""
+        """Create it with its folders if it is missing. Raises ScratchError."""
         if not self.path.is_dir():
             self._create()
         for name, mode in FOLDERS.items():
@@ -96,10 +96,10 @@ class Scratch:
         return self._kind() == "btrfs" and self.path.stat().st_ino == identity.SUBVOLUME_INODE
 
     def sync(self) -> int:
-        """Write everything back, so that what follows while the job is frozen is short.
+        """Write everything back, so that the work during the freeze is short.
 
-        The job writes on meanwhile: once more while that took long, for there is less each time. Returns `now_ns` of a moment
-        before the last time: a mapped page that was not written since changes its file's times at the next write.
+        The job keeps writing, so this repeats while a pass takes long; each pass has less to do. Returns `now_ns` from before
+        the last pass: a mapped page that was not written since changes its file's times at the next write.
         """
         fd, begun_ns = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), 0
         try:
@@ -113,10 +113,10 @@ class Scratch:
         return begun_ns
 
     def copy_ahead(self, name: str, trusted: Mapping[str, Stored], pids: Callable[[], Iterable[int]] = tuple) -> bool:
-        """Where the disk keeps no instant, copy while the job runs what `capture` had to copy while it stands still.
+        """On a disk without snapshots, copy while the job runs what `capture` would copy during the freeze.
 
-        That looks again at what was written since. Arguments as there; `pids` tells the job's. Returns whether this is such
-        a disk: then call `sync` behind it, so that no copy is written back in the freeze.
+        `capture` then copies again only what was written since. Arguments as there; `pids` returns the job's processes.
+        Returns whether the disk lacks snapshots: then call `sync` afterwards, so that no copy is written back in the freeze.
         """
         self._ahead = {}
         if self.is_subvolume or self._kind() not in STAMPED:
@@ -124,7 +124,7 @@ class Scratch:
         kept = self._kept / f"{name}.ahead"
         self.drop_kept()
         kept.mkdir(parents=True)
-        time.sleep(1.1 * RACY_NS / 1e9)  # what was written until now is old enough then, also by a clock with coarse ticks
+        time.sleep(1.1 * RACY_NS / 1e9)  # so that earlier writes are old enough even by a clock with coarse ticks
         begun_ns, spared = self.sync(), shutil.disk_usage(self.path.parent).total // SPARED_PART
         aside, listed = procfs.written_aside(pids()), self._listed(self.path, trusted, lambda: None, moving=True)
         for path in _to_copy(listed):
@@ -137,7 +137,7 @@ class Scratch:
         return True
 
     def capture(self, name: str, trusted: Mapping[str, Stored], *, stays_frozen: bool) -> Callable[[], Capture]:
-        """Keep this instant; the job is frozen. The returned call lists it, also after the job went on.
+        """Capture this instant; the job is frozen. Call the result to list it, also after the job went on.
 
         `trusted` are chunks that the store holds, by digest: only files made of these are not read again. `stays_frozen`: the
         job does not run until the capture was read, so nothing needs to be copied.
@@ -157,9 +157,9 @@ class Scratch:
 
     @contextlib.contextmanager
     def still(self) -> Iterator[Path | None]:
-        """This instant of a job that runs on, for a block; None where the disk can't keep one. Raises ScratchError.
+        """A snapshot of a running job for a `with` block; None if the disk can't keep one. Raises ScratchError.
 
-        Apart from captures: a save may begin and end meanwhile.
+        Independent of captures: a save may begin and end meanwhile.
         """
         if not self.is_subvolume:
             yield None
@@ -177,7 +177,7 @@ class Scratch:
         self._note(contents, capture.stamps, instant_ns)
 
     def brought_back(self, image: Manifest) -> None:
-        """Its files were just made from this checkpoint and nothing runs yet: the first save need not read them again."""
+        """Its files were just restored from this checkpoint and nothing runs yet: the first save need not read them again."""
         stamps, chunks = tree.walk(self.path).stamps, image.chunks
         self._note({e.path: Content.of(e.extents, chunks) for e in image.scratch if e.kind == "file"}, stamps, self.now_ns())
 
@@ -190,20 +190,20 @@ class Scratch:
             }
 
     def now_ns(self) -> int:
-        """The file system's own idea of now."""
+        """The current time by the file system's clock."""
         mark = self.path.parent / "instant"
         mark.write_bytes(b"x")
         return mark.stat().st_mtime_ns
 
     def drop_link_remaps(self) -> None:
-        """Remove the second names that CRIU gives to files without a first one, where it could not do so itself."""
+        """Remove the names that CRIU gave to deleted files and could not remove itself."""
         for folder, _, names in os.walk(self.path):
             for name in names:
                 if re.fullmatch(r"link_remap\.\d+", name):
                     Path(folder, name).unlink()
 
     def drop_kept(self) -> None:
-        """Remove captures that nobody came back for."""
+        """Remove captures that were left behind."""
         with contextlib.suppress(FileNotFoundError):
             for path in self._kept.iterdir():
                 self._remove(path)
@@ -224,10 +224,10 @@ class Scratch:
             return None
         if any(c.digest not in trusted for c in known.chunks):
             return None
-        return Content(known.extents, [trusted[c.digest] for c in known.chunks])  # what a failed save had sent may be gone
+        return Content(known.extents, [trusted[c.digest] for c in known.chunks])  # the chunks of a failed save may be gone
 
     def _copied(self, kept: Path, trusted: Mapping[str, Stored]) -> Capture:
-        """Copies of the files that are not known yet; what was copied ahead and did not change since is taken from there."""
+        """Copies of the files with unknown content; unchanged copies that were made ahead are used."""
         ahead, self._ahead = self._ahead, {}
         self._remove(kept)
         kept.mkdir(parents=True)
@@ -275,7 +275,7 @@ def _to_copy(capture: Capture) -> list[str]:
 
 
 def _copy(source: Path, target: Path, stamp: tree.Stamp) -> None:
-    """This very file: a job that runs may put anything in its place, or a link to elsewhere above it. Raises OSError."""
+    """Copy this very file: a running job may replace it, or a folder above it by a link. Raises OSError."""
     fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if tree.stamp(os.fstat(fd)) != stamp:
@@ -287,7 +287,7 @@ def _copy(source: Path, target: Path, stamp: tree.Stamp) -> None:
 
 @contextlib.contextmanager
 def _tried(copy: Path) -> Iterator[None]:
-    """The file is gone, or the disk is full: it is tried again while the job is frozen."""
+    """Copy if possible. If the file is gone or the disk is full, the capture tries again while the job is frozen."""
     try:
         yield
     except OSError:
@@ -295,7 +295,7 @@ def _tried(copy: Path) -> Iterator[None]:
 
 
 def lay_init(scratch: Path, tini: str) -> str:
-    """The static init inside the scratch: its file is part of every image, so it travels along. Path below the scratch."""
+    """Put the static init into the scratch: its file is part of every image, so it moves along. Returns its path there."""
     data = Path(tini).read_bytes()
     inside = f".spotsurfer/tini-{hashlib.sha256(data).hexdigest()[:16]}"
     path = scratch / inside

@@ -1,4 +1,9 @@
-"""Files of the job from the store into its scratch, and its results from there to the store."""
+"""Files of the job from the store into its scratch before the start, and its results from there to the store.
+
+The agent is root and the job is not trusted: no path leaves the job's folder, neither by its name nor by a link. The agent
+opens a result file once, checks where it really lies, and reads it through that descriptor only, so that a running job
+can't swap it.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +24,9 @@ from spotsurfer_wire.store.port import FileStore
 from spotsurfer_agent.host import root_fs
 from spotsurfer_agent.linux import file_copy
 
-# Files of the job from the store into its scratch, before the start; results are in `outputs`.
-#
-# The agent is root and the job is not trusted with that: no path leaves the job's folder, neither by its name nor by a link.
+# ---- Inputs
 
-WORK = "work"  # of the scratch: where commands, inputs and outputs live
+WORK = "work"  # of the scratch: the folder of commands, inputs and outputs
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -43,7 +46,7 @@ def job_folder(scratch: str, spec: Spec) -> Path:
 
 
 def safe(path: str, kind: str) -> PurePosixPath:
-    """The path, if it stays below where it is used; else FilesError."""
+    """The path, if it stays below the folder that it is used in; else FilesError."""
     parts = PurePosixPath(path)
     if not path or parts.is_absolute() or ".." in parts.parts or "\0" in path or parts == PurePosixPath("."):
         raise FilesError(kind, f"{path!r} is not a path below the job's folder: use relative paths without '..'")
@@ -79,10 +82,7 @@ def _full(wanted: int, free: int) -> str:
     return f"the machine's disk is full: the inputs take {wanted} bytes, {free} are free: ask for a larger disk"
 
 
-# Result files of a job: found by its patterns, digested, sent to the store.
-#
-# The agent is root and the job is not trusted with that: no path leaves the job's scratch, neither by its name nor by a link. A
-# file is opened once, looked at where it really lies, and read through that descriptor alone: a job that runs on can't swap it.
+# ---- Results: found by the job's patterns, digested, sent to the store
 
 THREADS = 4
 Named = tuple[str, Path]
@@ -90,12 +90,12 @@ Named = tuple[str, Path]
 
 @dataclass(slots=True)
 class Found:
-    """What the patterns match, by the name below the job's folder, and what can't be had."""
+    """Files that the patterns match, by their name below the job's folder, and what can't be delivered."""
 
     files: dict[str, Path] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)  # patterns that match no file of the job
     unnamed: list[str] = field(default_factory=list)  # files of the job under names that no key can hold
-    skipped: list[str] = field(default_factory=list)  # what is no file of the job: links out of its folder, pipes, sockets
+    skipped: list[str] = field(default_factory=list)  # not files of the job: links out of its folder, pipes, sockets
 
 
 @dataclass(slots=True)
@@ -167,7 +167,7 @@ def publish(store: FileStore, spec: Spec, prefix: str, scratch: str, manner: Man
 
 
 def _send(store: FileStore, key: str, file: Path, where: tuple[Path, Path | None]) -> OutputObject | None:
-    """One file; None where it is not there any more, or not inside."""
+    """Send one file; None if it is gone, or not inside."""
     root, copies = where
     try:
         with _opened(file, root) as path:
@@ -185,8 +185,8 @@ def _send(store: FileStore, key: str, file: Path, where: tuple[Path, Path | None
 
 @contextlib.contextmanager
 def _opened(file: Path, root: Path) -> Iterator[Path | None]:
-    """A path that stays this very file whatever its name comes to mean; None where it is no plain file inside of `root`."""
-    fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe that took its place must not be waited for
+    """A path that stays this very file whatever happens to its name; None if it is no plain file inside of `root`."""
+    fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # do not wait for a pipe that took its place
     try:
         path = Path(f"/proc/self/fd/{fd}")
         inside = Path(os.readlink(path)).is_relative_to(root)  # noqa: PTH115 -- as the kernel tells it
@@ -228,7 +228,7 @@ def _glob(folder: Path, pattern: str) -> Sequence[Path]:
     try:
         return list(folder.glob(pattern))
     except (ValueError, NotImplementedError):
-        return []  # a pattern that means nothing, like `a**b`, matches nothing
+        return []  # an invalid pattern, like `a**b`, matches nothing
 
 
 def _plain(file: Path, root: Path) -> bool:

@@ -1,4 +1,7 @@
-"""A folder as entries of a manifest, and back. Paths in a manifest are hostile."""
+"""A folder as entries of a manifest, and back.
+
+Paths in a manifest are hostile: no link is followed, and none leaves the root.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from spotsurfer_wire.manifest import KNOWN, Entry, Extent, Stored, sizes
 from spotsurfer_agent.files import identity
 from spotsurfer_agent.files.identity import Numbers, NumberTaken
 
-# A few threads with a bound on what is in flight, so that memory stays flat however large the files are.
+# ---- A few threads with bounded work in flight, so that memory stays flat however large the files are
 
 T = TypeVar("T")
 WORKERS = 12
@@ -61,9 +64,9 @@ class Pool:
             raise self._failure
 
 
-# A folder as entries of a manifest, and back. Paths in a manifest are hostile: no link is followed, none leaves the root.
+# ---- From a folder to entries
 
-# Attributes that carry meaning on another machine; the rest belongs to the file system they lie on.
+# Attributes that matter on another machine; the rest belongs to the file system.
 XATTRS = ("user.", "security.capability", "system.posix_acl_")
 KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "dir", stat.S_IFLNK: "symlink", stat.S_IFIFO: "fifo", stat.S_IFSOCK: "socket"}
 EMPTY_SUBVOLUME_INODE = 2  # in a snapshot: BTRFS_EMPTY_SUBVOL_DIR_OBJECTID
@@ -71,7 +74,7 @@ TOP = "."  # the folder itself, as the first entry where its owner and mode matt
 
 
 class Disordered(OSError):
-    """The entries of a folder don't come in their order; a sentence."""
+    """The entries of a folder don't get their order; a sentence."""
 
 
 class UnsafePath(Exception):
@@ -84,7 +87,7 @@ class Unsavable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """When these are equal, a file's content is: nothing wrote to it in between."""
+    """If two stamps are equal, so is the content: nothing wrote to the file in between."""
 
     size: int
     mtime_ns: int
@@ -101,10 +104,9 @@ class Walked:
 
 
 def walk(root: Path, *, moving: bool = False, snapshot: bool = False) -> Walked:
-    """Everything below `root`, parents first, names sorted; in a tree that is `moving`, what does not vanish meanwhile.
+    """Everything below `root`, parents first, names sorted; if the tree is `moving`, files that vanish meanwhile are skipped.
 
-    Raises Unsavable for devices, and for what a btrfs snapshot does not hold: a subvolume below it, of which there is an empty
-    folder.
+    Raises Unsavable for devices, and for a subvolume below `root`: a btrfs snapshot holds only an empty folder for it.
     """
     out, links = Walked(), dict[tuple[int, int], str]()
     vanished = (FileNotFoundError, NotADirectoryError) if moving else ()
@@ -130,7 +132,7 @@ def walk(root: Path, *, moving: bool = False, snapshot: bool = False) -> Walked:
 
 
 def stamp(st: os.stat_result) -> Stamp:
-    """By which a file is known not to have changed."""
+    """The stamp that shows whether a file changed."""
     return Stamp(st.st_size, st.st_mtime_ns, st.st_ctime_ns, st.st_ino)
 
 
@@ -164,11 +166,11 @@ def _xattrs(path: Path) -> dict[str, str]:
     return {n: base64.b64encode(os.getxattr(path, n, follow_symlinks=False)).decode() for n in kept}
 
 
-# ---------------------------------------------------------------- and back
+# ---- From entries to a folder
 
 
 def parts(path: str) -> list[str]:
-    """The names along a relative path. Raises UnsafePath for anything that is not plainly below its root."""
+    """The names along a relative path. Raises UnsafePath for a path that is not plainly below its root."""
     names = path.split("/")
     if not path or "\0" in path or any(n in ("", ".", "..") for n in names):
         raise UnsafePath(f"path {path!r} in the manifest does not lie below its root")
@@ -176,7 +178,7 @@ def parts(path: str) -> list[str]:
 
 
 def check(entries: list[Entry], table: list[Stored]) -> None:
-    """Look at the whole list before anything is written. Raises UnsafePath and BadChunk."""
+    """Check the whole list before anything is written. Raises UnsafePath and BadChunk."""
     seen, known = dict[str, str](), sizes(table)
     for e in entries:
         names = parts(e.path)
@@ -195,7 +197,7 @@ def check(entries: list[Entry], table: list[Stored]) -> None:
 
 
 def build(root: Path, entries: list[Entry], table: list[Stored], source: Reader) -> None:
-    """Make the tree below the existing, empty folder `root`, with the inode numbers that its files had where this can be done.
+    """Make the tree below the existing, empty folder `root`, with the old inode numbers if the disk allows it.
 
     Raises UnsafePath, BadChunk, StoreError and OSError; among them NumberTaken and Disordered.
     """
@@ -206,7 +208,7 @@ def build(root: Path, entries: list[Entry], table: list[Stored], source: Reader)
     try:
         with Pool() as pool, identity.numbers(root, top, entries) as numbers:
             _Building(top, entries, _Filling(table, source, pool), numbers).run()
-        for e in reversed(entries):  # folders last, deepest first: making things in them changed their times
+        for e in reversed(entries):  # folders last, deepest first: new entries changed their times
             if e.kind == "dir":
                 with _parent(top, e.path) as (folder, name):
                     _dress_folder(e, folder, name)
@@ -217,7 +219,7 @@ def build(root: Path, entries: list[Entry], table: list[Stored], source: Reader)
 
 
 def make_empty(root: Path, path: str, uid: int, gid: int) -> None:
-    """An empty file of this owner at a path below `root`, in place of any there. Raises UnsafePath; OSError also for a link."""
+    """Make an empty file of this owner at a path below `root`, replacing any. Raises UnsafePath; OSError also for a link."""
     top = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         with _parent(top, path) as (folder, name):
@@ -265,19 +267,19 @@ class _Filling:
 
 
 class _Building:
-    """Files are made in the order of their numbers. One whose folder is not there yet waits in the top folder."""
+    """Makes files in the order of their inode numbers. A file waits in the top folder until its own folder exists."""
 
     def __init__(self, top: int, entries: list[Entry], filling: _Filling, numbers: Numbers) -> None:
         self._top, self._entries, self._filling, self._numbers = top, entries, filling, numbers
         self._ready = {""}  # folders in their places
-        self._listed = {_above(e) for e in entries if e.position}  # whose entries have their places, and get them last
+        self._listed = {_above(e) for e in entries if e.position}  # folders with positioned entries, which are placed last
         self._waiting: dict[str, str] = {}  # names in the top folder, by path
         self._prefix = ".making-"
         while any(e.path.startswith(self._prefix) for e in entries):
             self._prefix += "-"
 
     def run(self) -> None:
-        """All of it, but what folders are dressed with."""
+        """Make everything except the attributes of folders."""
         late = [e for e in identity.in_order(e for e in self._entries if e.kind != "hardlink") if not self._made(e, e.inode)]
         for e in late:
             self._made(e, 0)
@@ -293,7 +295,7 @@ class _Building:
                     self._put(e)
 
     def _put_in_order(self, folder: str, entries: list[Entry]) -> None:
-        """Each at its position, see `listing`. Raises Disordered."""
+        """Put each entry at its position, see `files.identity`. Raises Disordered."""
         with _parent(self._top, f"{folder}/x") as (path, _):
             fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=path)
         try:
@@ -324,7 +326,7 @@ class _Building:
         return made
 
     def _make(self, e: Entry, folder: int, name: str, wanted: int) -> bool:
-        """Whether it has the number, or may have another one."""
+        """Make a file; returns whether it has its number, or may have another one."""
         self._numbers.wish(wanted)
         file = _make(e, folder, name)
         number = os.stat(name, dir_fd=folder, follow_symlinks=False).st_ino
@@ -356,7 +358,7 @@ def _above(e: Entry) -> str:
 
 
 def _make(e: Entry, folder: int, name: str) -> _File | None:
-    """The file that is to be filled, of those that are."""
+    """Make one entry; returns the file if it must be filled."""
     if e.kind == "dir":
         os.mkdir(name, 0o700, dir_fd=folder)
     elif e.kind == "symlink":
@@ -423,7 +425,7 @@ class _File:
 
 
 def _dress(e: Entry, fd: int) -> None:
-    """Owner, mode, attributes, times; in this order, for each one may undo the next."""
+    """Set owner, mode, attributes and times, in this order: each one may undo the next."""
     os.fchown(fd, e.uid, e.gid)
     os.fchmod(fd, e.mode & 0o7777)
     for name, value in e.xattrs.items():

@@ -8,15 +8,15 @@ from typing import Protocol
 
 from spotsurfer_wire.gpu_facts import About
 
-# What the driver takes a process's CUDA through, as tables. Pure.
+# ---- States: what the driver takes a process's CUDA through, as tables. Pure.
 #
-# RUNNING ──lock──▶ LOCKED ──checkpoint──▶ CHECKPOINTED
-# RUNNING ◀─unlock─ LOCKED ◀───restore──── CHECKPOINTED
+#     RUNNING ──lock──▶ LOCKED ──checkpoint──▶ CHECKPOINTED
+#     RUNNING ◀─unlock─ LOCKED ◀───restore──── CHECKPOINTED
 #
-# The documented machine of `cuCheckpointProcess…` (CUDA driver API, "CUDA Checkpointing"). What else is relied on was read off
-# an H200 with driver 580.159.04, and `tests/agent/test_cuda_driver.py` asks each driver for it: a call whose caller is killed
-# goes on in the process and ends as if nothing had been, and asking for the state waits for that end. So a state that was asked
-# for is true, and whoever does not know how a call ended asks, and goes on from there.
+# This is the documented state machine of `cuCheckpointProcess…` (CUDA driver API, "CUDA Checkpointing"). Two more properties
+# were observed on an H200 with driver 580.159.04, and `tests/agent/test_cuda_driver.py` checks them on each driver: a call
+# whose caller is killed goes on in the process and ends normally, and a query of the state waits for that end. So a queried
+# state is true: if a call's result is unknown, the caller queries the state and goes on from there.
 
 OK = "SUCCESS"
 NOT_READY, NOT_SUPPORTED, ILLEGAL_STATE = "NOT_READY", "NOT_SUPPORTED", "ILLEGAL_STATE"
@@ -25,7 +25,7 @@ NOT_INITIALIZED, OPERATING_SYSTEM = "NOT_INITIALIZED", "OPERATING_SYSTEM"
 
 
 class State(StrEnum):
-    """Of one process."""
+    """State of one process."""
 
     RUNNING = "running"
     LOCKED = "locked"  # its calls of CUDA wait
@@ -34,7 +34,7 @@ class State(StrEnum):
 
 
 class Call(StrEnum):
-    """What can be asked for."""
+    """A call to the driver."""
 
     LOCK = "lock"
     CHECKPOINT = "checkpoint"
@@ -42,14 +42,14 @@ class Call(StrEnum):
     UNLOCK = "unlock"
 
 
-# Call -> the state that it needs, and the one that it leads to.
+# Call -> the state that it needs, and the state after it.
 CALLS: Mapping[Call, tuple[State, State]] = {
     Call.LOCK: (State.RUNNING, State.LOCKED),
     Call.CHECKPOINT: (State.LOCKED, State.CHECKPOINTED),
     Call.RESTORE: (State.CHECKPOINTED, State.LOCKED),
     Call.UNLOCK: (State.LOCKED, State.RUNNING),
 }
-# The next call on the way back to RUNNING. None: it is there. A state that is missing leads nowhere.
+# The next call on the way back to RUNNING. None: it is there. From a missing state no way leads back.
 BACK: Mapping[State, Call | None] = {
     State.CHECKPOINTED: Call.RESTORE,
     State.LOCKED: Call.UNLOCK,
@@ -70,7 +70,7 @@ SENTENCES: Mapping[tuple[Call, str], str] = {
 
 
 def sentence(process: str, call: Call, error: str) -> str:
-    """What a call that failed means for the user."""
+    """A failed call, as a sentence for the user."""
     told = SENTENCES.get((call, error), f"could not be {_PAST[call]} by the driver")
     return f"{process} {told} ({error})"
 
@@ -78,7 +78,7 @@ def sentence(process: str, call: Call, error: str) -> str:
 _PAST = {Call.LOCK: "locked", Call.CHECKPOINT: "saved", Call.RESTORE: "restored", Call.UNLOCK: "unlocked"}
 
 
-# What a driver must be able to do. There are two, NVIDIA's and the stand-in of the tests; one test file asks both the same.
+# ---- The interface: NVIDIA's driver and the tests' stand-in implement it, and one test file checks both
 
 
 class DriverUnfit(Exception):
@@ -86,35 +86,35 @@ class DriverUnfit(Exception):
 
 
 class Driver(Protocol):
-    """Each call returns the name of its result, `states.OK` or an error; it blocks until the driver is done.
+    """Each call returns the name of its result, `OK` or an error; it blocks until the driver is done.
 
     Calls for different processes may be made at once, from different threads.
     """
 
     def about(self) -> About:
-        """What there is now."""
+        """The driver and its GPUs now."""
         ...
 
     def state(self, pid: int) -> tuple[str, State | None]:
-        """Of a process; an error where it has no CUDA or is gone. Waits while a call for this process is under way."""
+        """State of a process; an error if it has no CUDA or is gone. Waits while a call for this process is under way."""
         ...
 
     def restore_thread(self, pid: int) -> tuple[str, str]:
-        """The thread of a process that does what the next calls want, by its number; the others need not run for it."""
+        """Number of the thread of a process that executes the next calls; the other threads need not run."""
         ...
 
     def lock(self, pid: int, timeout_ms: int) -> str:
-        """Let its submitted work end and stop all further calls; after the timeout it is RUNNING again (NOT_READY)."""
+        """Let submitted work end and stop all further calls; after the timeout the process is RUNNING again (NOT_READY)."""
         ...
 
     def checkpoint(self, pid: int) -> str:
-        """Move its GPU memory into memory of the process itself and give the devices back."""
+        """Move the GPU memory into the process's own memory and close the devices."""
         ...
 
     def restore(self, pid: int, pairs: Sequence[tuple[str, str]]) -> str:
-        """The reverse. `pairs`: UUIDs then and now of all GPUs that it could see; none = the same as then."""
+        """The reverse of `checkpoint`. `pairs`: UUIDs then and now of all GPUs that it could see; none = the same as then."""
         ...
 
     def unlock(self, pid: int) -> str:
-        """Let its calls go on."""
+        """Let the process's calls go on."""
         ...

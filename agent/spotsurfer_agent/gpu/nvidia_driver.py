@@ -1,4 +1,4 @@
-"""NVIDIA's driver by way of cuda-bindings. Imported in the side-car alone: the agent itself loads nothing of CUDA."""
+"""NVIDIA's driver by way of cuda-bindings. Only the side-car imports this: the agent itself loads nothing of CUDA."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spotsurfer_wire.gpu_facts import About, Card
 
 from spotsurfer_agent.gpu.driver_port import OK, DriverUnfit, State
 
-# Where the driver's library lies; the runtime's own loader does not look at the machine's.
+# Paths of the driver's library: the runtime's own loader does not search the machine's folders.
 LIBRARIES = (
     "/usr/local/nvidia/lib64/libcuda.so.1",
     "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
@@ -33,7 +33,7 @@ STATES = {0: State.RUNNING, 1: State.LOCKED, 2: State.CHECKPOINTED, 3: State.FAI
 
 
 class Binding:
-    """The driver of this machine, attached once: that takes seconds where there are many GPUs."""
+    """The driver of this machine, attached once, because that takes seconds on a machine with many GPUs."""
 
     def __init__(self) -> None:
         """Raises DriverUnfit."""
@@ -48,7 +48,7 @@ class Binding:
             raise DriverUnfit(f"the driver {about.driver} can't move GPU memory to another GPU: {DRIVER_REMEDY}")
 
     def about(self) -> About:
-        """What there is now."""
+        """The driver and its GPUs now."""
         version = self._cuda.cuDriverGetVersion()[1]
         count = self._cuda.cuDeviceGetCount()[1]
         return About(self._driver_version(), int(version), tuple(self._card(i) for i in range(count)))
@@ -73,27 +73,27 @@ class Binding:
         return ""
 
     def state(self, pid: int) -> tuple[str, State | None]:
-        """Of a process."""
+        """State of a process."""
         result, *rest = self._cuda.cuCheckpointProcessGetState(pid)
         return _name(result), STATES.get(int(rest[0])) if _name(result) == OK else None
 
     def restore_thread(self, pid: int) -> tuple[str, str]:
-        """The thread that does what is wanted of a process."""
+        """The thread of a process that executes the driver's calls."""
         result, *rest = self._cuda.cuCheckpointProcessGetRestoreThreadId(pid)
         return _name(result), str(int(rest[0])) if _name(result) == OK else ""
 
     def lock(self, pid: int, timeout_ms: int) -> str:
-        """Stop its calls."""
+        """Stop a process's CUDA calls."""
         arguments = self._cuda.CUcheckpointLockArgs()
         arguments.timeoutMs = timeout_ms
         return _name(self._cuda.cuCheckpointProcessLock(pid, arguments)[0])
 
     def checkpoint(self, pid: int) -> str:
-        """Move its GPU memory out."""
+        """Move a process's GPU memory out."""
         return _name(self._cuda.cuCheckpointProcessCheckpoint(pid, None)[0])
 
     def restore(self, pid: int, pairs: Sequence[tuple[str, str]]) -> str:
-        """Move it back."""
+        """Move a process's GPU memory back."""
         arguments = None
         if pairs:
             arguments = self._cuda.CUcheckpointRestoreArgs()
@@ -102,7 +102,7 @@ class Binding:
         return _name(self._cuda.cuCheckpointProcessRestore(pid, arguments)[0])
 
     def unlock(self, pid: int) -> str:
-        """Let its calls go on."""
+        """Let a process's calls go on."""
         return _name(self._cuda.cuCheckpointProcessUnlock(pid, None)[0])
 
     def _pair(self, old: str, new: str) -> Any:
@@ -112,7 +112,7 @@ class Binding:
 
     def _uuid(self, digits: str) -> Any:
         uuid = self._cuda.CUuuid()
-        ctypes.memmove(int(uuid.getPtr()), bytes.fromhex(digits), 16)  # the binding lets its bytes be read only
+        ctypes.memmove(int(uuid.getPtr()), bytes.fromhex(digits), 16)  # the binding only allows reading the bytes
         return uuid
 
 
@@ -126,13 +126,13 @@ def _load() -> Any:
         raise DriverUnfit(f"this cuda-bindings lacks {', '.join(missing)}: 13.0 or later is needed, and 13.3.0 is faulty")
     try:
         driver.cuDriverGetVersion()
-    except Exception as e:  # the binding's own classes, for a library that is not there
+    except Exception as e:  # the binding's own classes, for a missing library
         raise DriverUnfit(f"this machine has no NVIDIA driver ({e}): use a machine image that has") from None
     return driver
 
 
 def _preload(paths: Any) -> None:
-    """By its full name; who asks for it by its short one gets the same."""
+    """Load the library by its full path; later loads by its short name get the same one."""
     for path in paths:
         if path.exists():
             ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
@@ -140,7 +140,7 @@ def _preload(paths: Any) -> None:
 
 
 def management() -> Any:
-    """NVML, begun; None where it is not to be had: then less is known, and that speaks against nothing."""
+    """NVML, initialized; None if it is missing: then fewer facts are known, which is no obstacle."""
     for library in LIBRARIES:
         for path in glob.glob(str(Path(library).with_name(MANAGEMENT))):  # noqa: PTH207
             with contextlib.suppress(Exception):  # its absence, its own errors: all the same here

@@ -1,4 +1,4 @@
-"""Which processes of a job have a GPU open, by /proc alone: no driver is asked, so that jobs without one cost nothing."""
+"""Which processes of a job have a GPU open, from /proc only: no driver is asked, so jobs without a GPU pay nothing."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from pathlib import Path
 from spotsurfer_wire.linux import procfs
 
 DEVICES = "/dev/nvidia"
-SERVER_OF_MANY = "nvidia-cuda-mps"  # as the kernel cuts it: MPS
+SERVER_OF_MANY = "nvidia-cuda-mps"  # of MPS, as the kernel truncates it
 
 
 @dataclass(frozen=True, slots=True)
 class Frail:
-    """A library whose threads end their process where they run while its GPU memory is out."""
+    """A library whose threads crash their process if they run while its GPU memory is out."""
 
     name: str
-    held: bool  # with its threads held it was shown to survive on a real GPU: so it is saved; else it is refused
+    held: bool  # it survived on a real GPU with its threads held, so it is saved; else it is refused
 
 
-# Part of a mapped file's name -> what it is. JAX (0.11, driver 580.159.04) ended by signal 11 in three runs of three;
-# held, it came through thirteen saves in five (docs/gpu.md).
+# Part of a mapped file's name -> the library. JAX (0.11, driver 580.159.04) ended by signal 11 in three runs of three;
+# with its threads held, it survived thirteen saves in five runs (docs/gpu.md).
 FRAIL = {"/xla_cuda": Frail("JAX", held=True)}
 
 
@@ -32,7 +32,7 @@ def present() -> bool:
 
 
 def holders(pids: Iterable[int]) -> dict[int, str]:
-    """Those that hold a device of NVIDIA's, and one such device of each."""
+    """Processes that hold an NVIDIA device, with one such device each."""
     found = {}
     for pid in pids:
         device = _held(pid)
@@ -46,7 +46,7 @@ def _held(pid: int) -> str:
 
 
 def frail_library(pid: int) -> Frail | None:
-    """What a process has loaded whose threads end it while its GPU memory is out; None = nothing that is known."""
+    """The frail library that a process has loaded; None = no known one."""
     with contextlib.suppress(OSError):
         maps = procfs.text(pid, "maps")
         return next((frail for mark, frail in FRAIL.items() if mark in maps), None)
@@ -54,7 +54,7 @@ def frail_library(pid: int) -> Frail | None:
 
 
 def resident_bytes(pids: Iterable[int]) -> int:
-    """Memory of these processes, what they share counted for each."""
+    """Memory of these processes; shared memory counts for each."""
     found = 0
     for pid in pids:
         with contextlib.suppress(OSError, ValueError, IndexError):

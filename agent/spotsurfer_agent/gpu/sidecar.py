@@ -1,4 +1,9 @@
-"""The side-car that speaks with the GPU driver, and the agent's end of it."""
+"""The side-car process that speaks with the GPU driver, and the agent's end of it.
+
+It is a process of its own so that a crash of the driver does not take the agent along. It lives long because attaching to
+the driver takes seconds. Nothing here ends a call of the driver: the side-car ignores SIGTERM, and when the agent is gone
+it finishes its work. Only one exists at a time: the next one waits for the lock of the one before.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +25,17 @@ from spotsurfer_wire.gpu_facts import About
 
 from spotsurfer_agent.gpu.driver_port import OK, Call, Driver, DriverUnfit, State
 
-# The agent's end of the side-car: starts it when it is needed, and again when it has died.
+# ---- The agent's end: starts the side-car when it is needed, and again after its death
 
 LOCK, LOG = "cuda.lock", "cuda.log"
 
 
 class SidecarGone(Exception):
-    """It died before it answered: how its last call ended is not known, until states are asked for."""
+    """The side-car died before it answered. The result of its last call is unknown until the states are queried."""
 
 
 class Sidecar:
-    """One at a time for a folder. Calls may come from any thread; each waits for as long as the driver takes."""
+    """The one side-car of a folder. Calls may come from any thread; each waits as long as the driver takes."""
 
     def __init__(self, argv: Sequence[str], folder: Path) -> None:
         """`argv` starts it; the path of its lock is appended."""
@@ -40,7 +45,7 @@ class Sidecar:
 
     @property
     def pid(self) -> int | None:
-        """Of the process, where there is one."""
+        """Number of the process, if one runs."""
         return self._process.pid if self._process is not None else None
 
     def about(self) -> About:
@@ -48,12 +53,12 @@ class Sidecar:
         return About.from_json(self._ask({"verb": "about"}))
 
     def states(self, pids: Sequence[int]) -> dict[int, State]:
-        """Of those that have CUDA. Raises DriverUnfit, SidecarGone."""
+        """States of the processes that have CUDA. Raises DriverUnfit, SidecarGone."""
         told = self._ask({"verb": "state", "pids": list(pids)})["results"]
         return {int(pid): State(state) for pid, (result, state) in told.items() if result == OK}
 
     def restore_threads(self, pids: Sequence[int]) -> dict[int, int]:
-        """Of each process, the thread that works when its memory moves. Raises DriverUnfit, SidecarGone."""
+        """The restore thread of each process, which works when its memory moves. Raises DriverUnfit, SidecarGone."""
         told = self._ask({"verb": "thread", "pids": list(pids)})["results"]
         return {int(pid): int(thread) for pid, (result, thread) in told.items() if result == OK}
 
@@ -63,7 +68,7 @@ class Sidecar:
         return {int(pid): str(result) for pid, (result, _) in told.items()}
 
     def close(self) -> None:
-        """It may end when it has finished what it does."""
+        """Let the side-car end when it has finished its work."""
         with self._turn:
             self._drop()
 
@@ -115,26 +120,22 @@ class Sidecar:
             threading.Thread(target=process.wait, name="side-car", daemon=True).start()  # it ends when it is done
 
 
-# The process that speaks with the driver: one JSON object a line on its standard input, an answer each on its output.
-#
-# It is a process of its own so that a driver that crashes does not take the agent along, and it lives long because attaching to
-# the driver takes seconds. Nothing here ends a call of the driver: it ignores being asked to end, and when the agent is gone it
-# finishes what it does. There is one at a time: the next one waits for the lock of the one before.
+# ---- The process: one JSON object a line on its standard input, one answer each on its output
 #
 # A request is {"verb": "about"} or {"verb": v, "pids": [...]} with v "state", "thread", "lock" (and "timeout_ms"),
-# "checkpoint",
-# "restore" (and "pairs") or "unlock". The calls for all its processes are made at once: the processes may wait for each other.
+# "checkpoint", "restore" (and "pairs") or "unlock". The calls for all processes of a request run at once, because the
+# processes may wait for each other.
 
 Request = dict[str, Any]
 Answer = dict[str, Any]
 
 
 def main(make: Callable[[], Driver], lock: Path) -> int:
-    """Serve until the agent closes our standard input. `make` raises DriverUnfit, which is then all there is to say."""
+    """Serve until the agent closes our standard input. DriverUnfit of `make` is reported and ends it."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what the driver prints is no answer
+    os.dup2(2, 1)  # the driver's prints must not become answers
     with lock.open("a") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         try:
@@ -149,13 +150,13 @@ def main(make: Callable[[], Driver], lock: Path) -> int:
 
 
 def serve(driver: Driver, requests: Iterable[str], answers: TextIO) -> None:
-    """One request after the other."""
+    """Serve one request after the other."""
     for line in requests:
         _say(answers, answer(driver, json.loads(line)))
 
 
 def answer(driver: Driver, request: Request) -> Answer:
-    """Do what one request asks for."""
+    """Execute one request."""
     verb = str(request["verb"])
     if verb == "about":
         return dataclasses.asdict(driver.about())
@@ -167,7 +168,7 @@ def answer(driver: Driver, request: Request) -> Answer:
 
 
 def _doer(driver: Driver, verb: str, request: Request) -> Callable[[int], tuple[str, str]]:
-    """What is done with each process: it returns the result's name and, where it was asked for, a state."""
+    """The function for each process: it returns the result's name and, on request, a state."""
     pairs = [(str(a), str(b)) for a, b in request.get("pairs", [])]
     calls: dict[str, Callable[[int], str]] = {
         Call.LOCK: lambda pid: driver.lock(pid, int(request["timeout_ms"])),

@@ -17,22 +17,21 @@ from spotsurfer_agent.gpu.sidecar import Sidecar, SidecarGone
 from spotsurfer_agent.host import shim_protocol
 from spotsurfer_agent.linux.ptrace import CantHold, Holder, thread_of
 
-# Transparent huge pages while tens of gigabytes move between a GPU and a job's memory.
+# ---- Transparent huge pages while tens of gigabytes move between a GPU and a job's memory
 
 SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 COMPACT = Path("/proc/sys/vm/compact_memory")
 ALWAYS = "always"
-NOTE = "huge-pages"  # in a folder of the caller's: how they were set before
-COMPACTS = False  # before GPU memory comes out: not shown to be worth its time yet; `bench.gpu --compact` tries it
+NOTE = "huge-pages"  # file in the caller's folder: the previous setting
+COMPACTS = False  # before GPU memory comes out: no proven benefit yet; `bench.gpu --compact` tries it
 
 
 @contextlib.contextmanager
 def huge_pages_everywhere(folder: Path) -> Iterator[None]:
-    """Let the kernel use them without being asked, for a while; then the machine is as it was.
+    """Let the kernel use huge pages without a request by the program, for a block; then the old setting is back.
 
-    `folder` is where a successor finds how it was, see `put_back`.
-    On an H200 the way out of the GPU is 1.4 times as fast with them and the way back 1.2 times. Where the setting can't be
-    written (a container) all works as before, slower.
+    `folder` keeps the old setting for a successor, see `put_huge_pages_back`. On an H200 huge pages make the way out of the
+    GPU 1.4 times as fast and the way back 1.2 times. If the setting can't be written (in a container), all works, slower.
     """
     if (before := huge_page_setting()) in ("", ALWAYS):
         yield
@@ -49,28 +48,28 @@ def huge_pages_everywhere(folder: Path) -> Iterator[None]:
 
 
 def put_huge_pages_back(folder: Path) -> None:
-    """What somebody set who was killed before he could set it back."""
+    """Restore the setting that a killed agent left changed."""
     with contextlib.suppress(OSError):
         _set((folder / NOTE).read_text())
         (folder / NOTE).unlink()
 
 
 def make_room() -> None:
-    """Where that is wanted, have the kernel move what is in the way of huge pages. Takes seconds; the job runs meanwhile."""
+    """If COMPACTS is set, let the kernel make room for huge pages. Takes seconds; the job runs meanwhile."""
     if COMPACTS:
         with contextlib.suppress(OSError):
             COMPACT.write_text("1")
 
 
 def huge_page_setting() -> str:
-    """The setting; empty where there is none."""
+    """The setting; empty if this kernel has none."""
     with contextlib.suppress(OSError):
         return chosen(SETTING.read_text())
     return ""
 
 
 def chosen(text: str) -> str:
-    """What a file of the kernel says is set: its only value, or the one in brackets among all that there are."""
+    """The value in a kernel file: its only one, or the one in brackets."""
     return text.split("[")[-1].split("]")[0].strip()
 
 
@@ -79,17 +78,17 @@ def _set(value: str) -> None:
         SETTING.write_text(value)
 
 
-# A job's threads held while its GPU memory is out: by ptrace around the driver's calls, by its control group around CRIU.
+# ---- A job's threads held while its GPU memory is out: by ptrace around the driver's calls, by its control group around CRIU
 #
-# lock │ ptrace ──▶ copy out │ freeze group, let go of ptrace │ CRIU │ ptrace again, thaw │ copy back ──▶ let go │ unlock
+#     lock │ ptrace ──▶ copy out │ freeze group, let go of ptrace │ CRIU │ ptrace again, thaw │ copy back ──▶ let go │ unlock
 #
-# A thread that touched GPU memory in between would end its process (JAX's do). The driver needs one thread of each process, the
-# restore thread, which is spared. CRIU traces by itself, so both can't hold at once; the frozen group bridges that on the way
-# out and on the way back, so that no thread makes a step in between.
+# A thread that touched GPU memory in between would crash its process (JAX's threads do). The driver needs one thread of each
+# process, the restore thread, which is spared. CRIU uses ptrace itself, so both can't hold a thread at once. The frozen group
+# bridges the change in both directions, so that no thread runs in between.
 
 
 class Still:
-    """Of one job. `stay(True)` has its control group frozen and kept so, `stay(False)` lets it go."""
+    """Holds the threads of one job. `stay(True)` freezes its control group and keeps it frozen, `stay(False)` thaws it."""
 
     def __init__(self, stay: Callable[[bool], object]) -> None:
         self._stay, self._holder = stay, Holder()
@@ -108,39 +107,39 @@ class Still:
             raise
 
     def know(self, threads: Mapping[int, int]) -> None:
-        """The restore threads of processes that were just restored and stand still."""
+        """Learn the restore threads of processes that were just restored and stand still."""
         found = {pid: thread_of(pid, number) for pid, number in threads.items()}
         self.spared = {pid: thread for pid, thread in found.items() if thread is not None}
 
     def hand_over(self) -> None:
-        """Everything of the job stands still, traced by nobody."""
+        """Freeze the whole job and stop tracing it."""
         self._stay(True)
         self._holder.release()
 
     def take_back(self, pids: Sequence[int]) -> None:
-        """The reverse, from wherever it was; the spared ones run. Raises CantHold."""
-        if not self.spared:  # nothing was held yet, or it was by an agent that is gone
+        """The reverse of `hand_over`, from any state; the spared threads run. Raises CantHold."""
+        if not self.spared:  # nothing was held yet, or only by an agent that is gone
             self._stay(False)
             return
         self._holder.hold(pids, list(self.spared.values()), thaw=lambda: self._stay(False))
 
     def end(self) -> None:
-        """All may run."""
+        """Let all threads run."""
         self._holder.release()
         self._stay(False)
         self.spared = {}
 
 
-# GPU memory of a job out of the devices and back, all of its processes or none.
+# ---- GPU memory of a job out of the devices and back, all of its processes or none
 #
-# Locking one process after the other, or at a bad moment, leaves one waiting in a collective for another that is locked: so all
-# are locked at once for a short time, and where one does not get there all are let go and it is tried again. What happened to a
-# call whose side-car died is never guessed: the states are asked for, and the way back goes on from there.
+# If processes are locked one after the other, or at a bad moment, one may wait in a collective for another that is locked. So
+# all are locked at once with a short timeout. If one does not get there, all are let go, and the mover tries again. After a
+# side-car's death the result of its call is never guessed: the mover queries the states and goes on from there.
 
 LOCK_MS = 400
 LOCK_SECONDS, LOCK_PAUSE_SECONDS = 30.0, 0.1
-RELEASED_BYTES_MIN = 64 << 20  # less says nothing about whether all was copied
-GROWN_SHARE = 0.5  # of what the devices gave back, the processes must have got at least
+RELEASED_BYTES_MIN = 64 << 20  # a smaller amount does not show whether all was copied
+GROWN_SHARE = 0.5  # the processes must have grown by at least this share of the memory that the devices freed
 DEATHS_MAX = 3
 MARKER = "gpu-out.json"  # of the job's folder: its GPU memory is, or may be, out of the devices
 
@@ -159,7 +158,7 @@ class CantBringBack(Exception):
 
 @dataclass(slots=True)
 class Times:
-    """What moving took, in seconds, and what was moved. `began` is monotonic."""
+    """Durations of a move in seconds, and the bytes moved. `began` is monotonic."""
 
     began: float = 0.0
     lock: float = 0.0
@@ -175,11 +174,11 @@ class Mover:
     def __init__(
         self, sidecar: Sidecar, folder: Path, now: Callable[[], float] = time.monotonic, still: Still | None = None
     ) -> None:
-        """`folder` is the job's. `still` holds its other threads while memory is out, where `holds` says so."""
+        """`folder` is the job's. `still` holds its other threads while memory is out, if `holds` says so."""
         self._sidecar, self._marker, self._now, self._still = sidecar, folder / MARKER, now, still
         self.holds = False
         self.times = Times()
-        self._unable: dict[int, str] = {}  # by process, the error that says why the driver does not save it
+        self._unable: dict[int, str] = {}  # process -> the error that tells why the driver does not save it
 
     @property
     def still(self) -> Still | None:
@@ -189,7 +188,7 @@ class Mover:
     # ------------------------------------------------------------ out
 
     def out(self, pids: Sequence[int]) -> None:
-        """Lock, copy, compare. Raises CantTakeOut; CantBringBack where the way back failed, too."""
+        """Lock, copy, compare. Raises CantTakeOut; CantBringBack if the way back failed, too."""
         self.times = Times(began=self._now())
         shim_protocol.write_durably(self._marker, {"pids": list(pids)})
         try:
@@ -205,9 +204,9 @@ class Mover:
             raise CantTakeOut(str(e)) from e
 
     def _lock(self, pids: Sequence[int]) -> None:
-        """All at once; then, by turns, those first that did not come to rest, and the others the moment that they did.
+        """Lock all at once; then, in turns, first those that did not come to rest, and the others as soon as they did.
 
-        A process whose work waits for a process that is locked already never comes to rest; one that goes first does.
+        A process that waits for a locked process never comes to rest; if it goes first, it does.
         """
         end, first = self._now() + LOCK_SECONDS, list(pids)
         while True:
@@ -240,13 +239,13 @@ class Mover:
         self._compare(pids, used, resident)
 
     def _cause(self, pid: int, error: str) -> str:
-        """A driver (580.159.04) names a cause at the first try alone; the next ones end with UNKNOWN."""
+        """The cause of a failed lock. A driver (580.159.04) names it only at the first try; later ones end with UNKNOWN."""
         if (Call.CHECKPOINT, error) in driver_port.SENTENCES:
             self._unable[pid] = error
         return self._unable.get(pid, error)
 
     def _compare(self, pids: Sequence[int], used: int, resident: int) -> None:
-        """That the driver says so is not enough: states, devices and memory have to say it, too."""
+        """Do not trust the driver's result alone: check states, devices and memory, too."""
         for pid, state in self._sidecar.states(pids).items():
             if state is not State.CHECKPOINTED:
                 raise CantTakeOut(f"{_name(pid)} should be saved by the driver and is {state}")
@@ -261,7 +260,7 @@ class Mover:
     # ------------------------------------------------------------ back
 
     def back(self, pids: Sequence[int], pairs: Sequence[tuple[str, str]] = ()) -> None:
-        """Let all of them run on, from whatever state they are in; those that are gone are left. Raises CantBringBack."""
+        """Let all processes run on, from any state; gone ones are skipped. Raises CantBringBack."""
         if (still := self.still) is None:
             self._back(pids, pairs)
             return
@@ -287,7 +286,7 @@ class Mover:
         self._marker.unlink(missing_ok=True)
 
     def _nearer(self, pids: Sequence[int], pairs: Sequence[tuple[str, str]]) -> bool:
-        """One step of the table for the processes that are farthest out; whether all are back."""
+        """Take the processes that are farthest out one step back; returns whether all are back."""
         there = self._sidecar.states([p for p in pids if Path(f"/proc/{p}").exists()])
         for pid, state in there.items():
             if state not in BACK:
@@ -309,7 +308,7 @@ class Mover:
     # ------------------------------------------------------------ what an earlier agent left
 
     def recover(self) -> None:
-        """Bring back what an agent that is gone took out. Raises CantBringBack."""
+        """Bring back what an earlier agent took out. Raises CantBringBack."""
         left = shim_protocol.read_json(self._marker)
         if left is not None:
             spared = {int(pid): int(thread) for pid, thread in left.get("spared", [])}
@@ -319,7 +318,7 @@ class Mover:
             self.back([int(pid) for pid in left["pids"]])
 
     def forget(self) -> None:
-        """The job is gone, or another one."""
+        """The job is gone, or another one now."""
         self._unable.clear()
         self._marker.unlink(missing_ok=True)
 
@@ -336,7 +335,7 @@ def _name(pid: int) -> str:
 
 
 def wait_for_room(sidecar: Sidecar, needed: Iterable[int], seconds: float, now: Callable[[], float] = time.monotonic) -> str:
-    """Why the GPUs have too little free memory, by GPU in order; empty = they have enough, maybe after a while."""
+    """Wait a while for free memory on the GPUs. Returns a sentence about what is missing; empty = enough."""
     end, wanted = now() + seconds, list(needed)
     while True:
         free = [card.free_bytes for card in sidecar.about().cards]

@@ -1,1 +1,1 @@
-"""What a job stands on: its root, network, control group, first instants, and the tools beside it."""
+"""What a job runs on: its root, network, control group, launch, and the tools beside it."""

@@ -1,4 +1,9 @@
-"""The job's control group: made, frozen, thawed, killed and measured as one; and the systemd scope that outlives the agent."""
+"""The job's control group: made, frozen, thawed, killed and measured as one; and the systemd scope that outlives the agent.
+
+The group is made below the agent's own, on v1, v2 or their mix. CRIU is told to ignore control groups; every process in this
+one belongs to the job. For want of memory the kernel kills one process of it and not the group (`memory.oom.group` stays 0): a
+program may do without a child.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +20,17 @@ from pathlib import Path
 from spotsurfer_wire.linux import cgroups, procfs
 from spotsurfer_wire.linux.cgroups import UNIFIED, V1_MEMORY, V2_MEMORY, MemoryFiles, places
 
-# Processes that have to outlive the agent, on machines where systemd runs everything.
+# ---- The scope, for processes that have to outlive the agent on machines where systemd runs everything.
 #
-# What a unit started is killed with it; a job must not be. So its shim is started through `systemd-run --scope`, which makes a
-# scope beside the agent's unit and becomes the shim. The job's control groups lie below the shim's own, and so does whatever
-# joins them. Elsewhere (a box, a container, another init) a child of the agent outlives it anyway.
+# systemd kills what a unit started along with the unit; a job must live on. So its shim is started by `systemd-run --scope`,
+# which makes a scope beside the agent's unit and becomes the shim. The job's control groups lie below the shim's own, and so
+# does whatever joins them. Elsewhere (a box, a container, another init) a child of the agent outlives it anyway.
 
 SLICE = "spotsurfer.slice"
 
 
 def scope_prefix(what: str, process_1: Path = Path("/proc/1/comm")) -> list[str]:
-    """Words to put before a command so that it outlives the agent's unit; none where nothing is needed.
+    """Words to put before a command so that it outlives the agent's unit; none if nothing is needed.
 
     Process 1 is asked, not a folder of systemd's: a box or a container may see that of its host.
     """
@@ -37,10 +42,7 @@ def scope_prefix(what: str, process_1: Path = Path("/proc/1/comm")) -> list[str]
     return [program, "--scope", "--quiet", "--collect", *own, "--"]
 
 
-# The job's control group: made below the agent's own, frozen, thawed, killed and measured as one. Knows v1, v2, their mix.
-#
-# CRIU is told to ignore control groups; whatever is in this one is the job. For want of memory the kernel kills one process of
-# it and not the group (`memory.oom.group` stays 0): a program may do without a child.
+# ---- The control group
 
 CONTROLLERS = ("freezer", "cpuacct", "memory")
 SETTLE_SECONDS = 10.0
@@ -61,7 +63,7 @@ class JobCgroup:
     def below_own(name: str, process: str = "self") -> JobCgroup:
         """The job's group under the control groups of the calling process, or of another one by its number.
 
-        Nothing is made yet. Raises CgroupError, and FileNotFoundError where there is no such process.
+        Nothing is made yet. Raises CgroupError, and FileNotFoundError if there is no such process.
         """
         found = places(Path(f"/proc/{process}/cgroup").read_text(), procfs.text("self", "mountinfo"))
         folders = {c: str(where / name) for c, (where, _) in found.items() if c in CONTROLLERS}
@@ -74,7 +76,7 @@ class JobCgroup:
         return JobCgroup(folders)
 
     def create(self) -> None:
-        """Make the folders. On v2 who is in the group above goes into its leaf. Idempotent. Raises CgroupError.
+        """Make the folders. On v2 the processes of the group above move into its leaf. Idempotent. Raises CgroupError.
 
         Every user may look into them, whatever the umask: CRIU looks for the freezer with `access`, which asks for the real
         user, and that may be the job's (`launch.lend_identity`).
@@ -119,7 +121,7 @@ class JobCgroup:
             self._until(lambda: self._read("freezer.state").strip() == "FROZEN")
 
     def thaw(self) -> None:
-        """Let everything go on. Idempotent; nothing happens where the group is gone."""
+        """Let everything go on. Idempotent; nothing happens if the group is gone."""
         with contextlib.suppress(FileNotFoundError):
             if UNIFIED in self.folders:
                 self._write("cgroup.freeze", "0")
@@ -162,7 +164,7 @@ class JobCgroup:
             time.sleep(0.01 if left else 0)  # the dead count until they are reaped
 
     def cpu_seconds(self, otherwise: float = 0.0) -> float:
-        """CPU time used in it since it was made, by processes alive and dead; `otherwise` where it is not there (any more)."""
+        """CPU time used in it since it was made, by processes alive and dead; `otherwise` if it is not there (any more)."""
         with contextlib.suppress(OSError, ValueError, StopIteration):
             if UNIFIED in self.folders:
                 return next(int(x.split()[1]) for x in self._read("cpu.stat").splitlines() if x.startswith("usage_usec")) / 1e6
@@ -170,11 +172,11 @@ class JobCgroup:
         return otherwise
 
     def used_since(self, baseline: float, otherwise: float = 0.0) -> float:
-        """CPU time used in it since `cpu_seconds` was `baseline`; `otherwise` where it is not there (any more)."""
+        """CPU time used in it since `cpu_seconds` was `baseline`; `otherwise` if it is not there (any more)."""
         return max(0.0, self.cpu_seconds(baseline + otherwise) - baseline)
 
     def memory_bytes(self) -> int:
-        """Memory of it; where no memory controller is at hand, the resident pages of its processes, shared ones split."""
+        """Memory of it; without a memory controller, the resident pages of its processes, shared ones split."""
         with contextlib.suppress(OSError, ValueError, KeyError):
             files, folder = self._memory
             return int((folder / files.used).read_text())
@@ -191,7 +193,7 @@ class JobCgroup:
 
     @property
     def freezer(self) -> str:
-        """The folder whose files freeze and thaw it. Raises CgroupError where there is none."""
+        """The folder whose files freeze and thaw it. Raises CgroupError if there is none."""
         if UNIFIED in self.folders:
             return self.folders[UNIFIED]
         if "freezer" not in self.folders:
@@ -200,7 +202,7 @@ class JobCgroup:
 
     @property
     def _memory(self) -> tuple[MemoryFiles, Path]:
-        """Names of its memory controller's files, and where they are. Raises KeyError where none is at hand."""
+        """Names of its memory controller's files, and where they are. Raises KeyError if none is at hand."""
         files, controller = (V2_MEMORY, UNIFIED) if UNIFIED in self.folders else (V1_MEMORY, "memory")
         return files, Path(self.folders[controller])
 

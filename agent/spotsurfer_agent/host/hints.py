@@ -1,9 +1,9 @@
-"""What a program tells of its own accord: its stage, a wish for a checkpoint, and that it wants to be called before a save.
+"""Hints that a program gives of its own accord: its stage, a wish for a checkpoint, and a call that it wants before a save.
 
-Files of one folder of the job's scratch, no connection: so hints are part of checkpoints, go along to other machines, and
-hold up neither. Only the newest state of each is read, a bounded piece of it, and never by way of a link: whatever a job
-writes there costs the agent no more. The job's side is `spotsurfer_job.py` (of `spotsurfer_wire`) and, for shell scripts,
-`COMMAND`; both are laid into the scratch, so they are there in every container image, in the agent's own version, and
+Hints are files of one folder of the job's scratch, not a connection: so they are part of checkpoints, go along to other
+machines, and hold up neither. The agent reads only the newest state of each, a bounded piece of it, and never by way of a link:
+whatever a job writes there costs the agent no more. The job's side is `spotsurfer_job.py` (of `spotsurfer_wire`) and, for shell
+scripts, `COMMAND`; both are laid into the scratch, so they are there in every container image, in the agent's own version, and
 nobody installs anything.
 """
 
@@ -70,7 +70,7 @@ def lay(scratch: Path) -> None:
 
 
 def environment(own: Mapping[str, str], base: str) -> dict[str, str]:
-    """The job's environment with the way to it: behind all that it has itself."""
+    """The job's environment with the way to its side of the hints, behind all that it has itself."""
     python, command = f"{base}/{OWN}/python", f"{base}/{OWN}/bin"
     behind = {"PYTHONPATH": python, "PATH": command}
     return {**own, FOLDER: f"{base}/{INSIDE}", **{k: f"{own[k]}:{v}" if own.get(k) else v for k, v in behind.items()}}
@@ -78,7 +78,7 @@ def environment(own: Mapping[str, str], base: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the job says of itself; 0 = nothing. `memory_bytes`, `cores`: that it will need in this stage."""
+    """What the job reports of itself; 0 = nothing. `memory_bytes`, `cores`: its needs in this stage."""
 
     stage: str = ""
     memory_bytes: int = 0
@@ -92,11 +92,11 @@ class Hints:
         self._folder = scratch / INSIDE
 
     def stage(self) -> str:
-        """What it does now, as it says; empty = it says nothing that can be shown."""
+        """The stage that it reports; empty = none that can be shown."""
         return self.told().stage
 
     def told(self) -> Told:
-        """The stage with what it needs; what can't be read as a number counts as not said."""
+        """The stage with what it needs; a need that is no number is ignored."""
         text = self._read(STAGE).decode(errors="replace")
         stage = "".join(c if c.isprintable() else " " for c in text.partition("\n")[0]).strip()[:STAGE_LETTERS_MAX]
         needs: dict[str, float] = {}
@@ -121,7 +121,7 @@ class Hints:
     def call_before_freeze(
         self, seconds: float, now: Callable[[], float] = clock.monotonic, wait: Callable[[float], None] = time.sleep
     ) -> str:
-        """Have the callbacks run, as far as they do within the time; who did not is told in a sentence."""
+        """Have the callbacks run, as far as they do within the time; returns a sentence about those that did not end."""
         token = os.urandom(8).hex()
         waiting, end = self._called(token), now() + seconds
         while waiting:

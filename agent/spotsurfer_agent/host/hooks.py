@@ -18,14 +18,14 @@ from spotsurfer_agent.host.launch import Privileges
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.linux import syscalls
 
-# The user's commands that run beside a job: before a save, after a restore, and to tell a program to save itself.
+# ---- The agent's side: commands before a save, after a restore, and to tell a program to save itself
 
 END_SECONDS = 5.0
 TOLD_BYTES = 500
 
 
 class HookFailed(Exception):
-    """The command failed, took too long or could not be run; a sentence with the end of what it said."""
+    """The command failed, took too long or could not be run; a sentence with the end of its output."""
 
 
 def run(tools: Tools, root: int, group: JobCgroup, words: Sequence[str], limit_seconds: float) -> None:
@@ -51,16 +51,16 @@ def _end(p: subprocess.Popen[bytes]) -> None:
     p.kill()
 
 
-# `python -m spotsurfer_agent.host.hooks PID CGROUPS WORD…`: run a command beside a job, in its namespaces, as its user.
+# ---- `python -m spotsurfer_agent.host.hooks PID CGROUPS WORD…`: runs a command in the job's namespaces, as its user.
 #
-# It may no more than the job may. It gets the environment and the folder that the job's first process was started with. Its
-# exit code is handed on; told to end, it takes the command along.
+# The command may do no more than the job may. It gets the environment and the folder that the job's first process was started
+# with. This process hands on its exit code; told to end, it takes the command along.
 
 ALL = launch.OWN | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWNET
 
 
 def main(argv: list[str]) -> int:
-    """Run it; the command's exit code, 128 + signal where one killed it."""
+    """Run it; returns the command's exit code, 128 + signal if one killed it."""
     root, groups, words = int(argv[1]), argv[2].split(":"), argv[3:]
     pairs = Path(f"/proc/{root}/environ").read_bytes().decode(errors="surrogateescape").split("\0")
     environment = dict(p.split("=", 1) for p in pairs if "=" in p)

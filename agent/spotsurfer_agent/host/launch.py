@@ -1,4 +1,8 @@
-"""The first instants of a job's processes: namespaces, privileges and the mount of its secrets. Standard library only."""
+"""The first instants of a job's processes: namespaces, privileges and the mount of its secrets. Standard library only.
+
+This runs in a forked child of the shim, before the program is there. Everything that a process holds at this point ends up in
+its image, so it holds nothing: descriptors 0 to 2 opened for it, all others closed, default signals, a small environment.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +21,16 @@ from spotsurfer_wire.linux import procfs
 from spotsurfer_agent.host import network, root_fs
 from spotsurfer_agent.linux import syscalls
 
-# The memory in which a job finds those of its secrets that are files. Standard library only: shims use it.
+# ---- Secrets: the memory in which a job finds those of its secrets that are files
 
 SIZE_BYTES = 4 << 20  # more than a job may be given, as each file takes whole pages
 _OPTIONS = f"mode=0700,size={SIZE_BYTES}"
-_NO_SWAP = (6, 4)  # Linux before makes no such promise, and logs that it does not know the word
+_NO_SWAP = (6, 4)  # older kernels make no such promise, and log that they do not know the option
 _FLAGS = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
 
 
 def mount_secrets(target: str, files: Mapping[str, bytes], uid: int, gid: int) -> None:
-    """Put them there, readable by their owner alone and writable by nobody. Raises OSError."""
+    """Mount the secrets there, readable by their owner alone and writable by nobody. Raises OSError."""
     never = ",noswap" if syscalls.kernel_version() >= _NO_SWAP else ""
     syscalls.mount("tmpfs", target, "tmpfs", _FLAGS, _OPTIONS + never)
     for name, value in files.items():
@@ -38,10 +42,10 @@ def mount_secrets(target: str, files: Mapping[str, bytes], uid: int, gid: int) -
     syscalls.mount("", target, flags=syscalls.MS_REMOUNT | syscalls.MS_RDONLY | _FLAGS)
 
 
-# What the kernel lets a job do beyond its user's rights: nothing, and for root what a root of files and processes needs.
+# ---- Privileges beyond those of the job's user: none, and for root those that a root of files and processes needs.
 #
-# Whatever it starts, no program gains any by a setuid bit or by capabilities of its file (`no_new_privs`), and what is not in
-# the bounding set is gone for good. CRIU carries all of it in an image. Standard library only: shims use it.
+# Whatever the job starts, no program gains any by a setuid bit or by capabilities of its file (`no_new_privs`), and what is not
+# in the bounding set is gone for good. CRIU carries all of it in an image.
 
 # Of capabilities(7), by number: what changes owners, modes and users, listens on any port, and ends processes. Docker's usual
 # set without MKNOD (disks), NET_RAW, AUDIT_WRITE and SETFCAP. None that mounts, loads, traces, or sets up a network.
@@ -51,12 +55,12 @@ ROOT = {
 }  # fmt: skip
 
 
-# What the agent itself must have for CRIU; where one is missing, no job can be saved.
+# What the agent itself must have for CRIU; if one is missing, no job can be saved.
 NEEDED = {
     "CHOWN": 0, "DAC_OVERRIDE": 1, "DAC_READ_SEARCH": 2, "FOWNER": 3, "KILL": 5, "SETGID": 6, "SETUID": 7, "SETPCAP": 8,
     "NET_ADMIN": 12, "SYS_CHROOT": 18, "SYS_PTRACE": 19, "SYS_ADMIN": 21, "MKNOD": 27,
 }  # fmt: skip
-# Without SYS_RESOURCE (as in many containers) a job of one user can be saved, and no other: see `launch.lend_identity`.
+# Without SYS_RESOURCE (as in many containers) a job of one user can be saved, and no other: see `lend_identity`.
 SECOND_USER = 24
 
 
@@ -79,12 +83,12 @@ class Privileges:
 
     @staticmethod
     def of_user(uid: int) -> Privileges:
-        """With which a job of this user is started."""
+        """Those with which a job of this user is started."""
         return Privileges(sum(1 << number for number in ROOT.values()) if uid == 0 else 0)
 
     @staticmethod
     def of_process(pid: int) -> Privileges:
-        """With which a process runs: a job that an earlier agent started has more. Raises OSError."""
+        """Those with which a process runs: a job that an earlier agent started has more. Raises OSError."""
         status = procfs.status(pid)
         return Privileges(int(status["CapBnd"], 16), status.get("NoNewPrivs") == "0")
 
@@ -98,10 +102,7 @@ class Privileges:
             syscalls.no_new_privileges()
 
 
-# The first instants of a job's processes. Runs in a forked child of the shim, before the program is there.
-#
-# Everything a process holds at this point ends up in its image, so it holds nothing: descriptors 0 to 2 opened for it, all
-# others closed, default signals, a small environment.
+# ---- The launch
 
 FAILED = 127
 DESCRIPTORS_OF_CRIU = 256
@@ -111,7 +112,7 @@ OWN = syscalls.CLONE_NEWPID | syscalls.CLONE_NEWIPC | syscalls.CLONE_NEWUTS | sy
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """What to run and as whom. Paths are those that the job sees, but for `root`, which is the agent's."""
+    """What to run and as whom. Paths are those that the job sees, except for `root`, which is the agent's."""
 
     argv: list[str]
     environment: dict[str, str]
@@ -125,15 +126,15 @@ class LaunchPlan:
     host: str  # what it takes for its machine's name
     cgroups: list[str] = field(default_factory=list)  # files to write the pid into
     image: str = ""  # the unpacked tree of its container image; "" = the machine's own root
-    extra: list[dict[str, Any]] = field(default_factory=list)  # jobroot.Mounts beyond the usual ones
+    extra: list[dict[str, Any]] = field(default_factory=list)  # root_fs.Mounts beyond the usual ones
     secrets: dict[str, str] = field(default_factory=dict, repr=False)  # files for its user alone: name -> value in base64
     hides: bool = False  # it was given secrets, in whatever form
 
-    step: int = 0  # of the job's steps: told again when it ends
+    step: int = 0  # of the job's steps: reported again when it ends
     ports: list[int] = field(default_factory=list)  # of the job, reached from outside of its network
 
     def mounts(self) -> list[root_fs.Mount]:
-        """What is mounted below the job's root."""
+        """The mounts below the job's root."""
         return root_fs.mounts(self.base, self.scratch, self.image, [root_fs.Mount(**m) for m in self.extra])
 
     def build(self) -> None:
@@ -232,14 +233,14 @@ def _descriptors(streams: tuple[int, int], tell: int) -> None:
 
 
 def not_dearer_than_others() -> None:
-    """A job does not inherit that its agent is to be spared when memory runs out."""
+    """Spare the job no more than others when memory runs out: the agent is spared, but a job does not inherit that."""
     score = Path("/proc/self/oom_score_adj")
     if int(score.read_text()) < 0:
         score.write_text("0")
 
 
 def leave_room_for_criu() -> None:
-    """Few enough descriptors for a job, so that a restore finds numbers for its own above them.
+    """Limit the job's descriptors, so that a restore finds numbers for its own above them.
 
     CRIU wants some forty (criu/servicefd.c) below a multiple of 128, and a root without SYS_RESOURCE can't raise its limit.
     Valgrind, for one, opens its own at the very top.
@@ -273,7 +274,7 @@ def lends(uid: int) -> bool:
 
 
 def lend_identity(uid: int, gid: int) -> None:
-    """Where root may not look at another user's resource limits (no CAP_SYS_RESOURCE, as in many containers): be that user too.
+    """If root may not look at another user's resource limits (no CAP_SYS_RESOURCE, as in many containers): be that user too.
 
     The effective user stays root and keeps all rights; only the real one changes, and that is the one the kernel asks for here.
     """
@@ -294,7 +295,7 @@ def wait_gone(pid: int, timeout_seconds: float) -> bool:
 
 
 def state(pid: int) -> str:
-    """The kernel's letter for a process's state; empty where there is none."""
+    """The kernel's letter for a process's state; empty if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat") as f:  # noqa: PTH123 -- read often
             return f.read().rpartition(") ")[2][:1]

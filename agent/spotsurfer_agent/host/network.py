@@ -1,4 +1,11 @@
-"""The job's network namespace and hostname, the same on every machine and never part of an image."""
+"""The job's network namespace and hostname, the same on every machine and never part of an image.
+
+Inside: loopback and one interface with a fixed address and a fixed hardware address, so that a restored socket finds what it
+was bound to; every user may listen on every port and ping. Outside: NAT by the agent's namespace, for IPv4 alone. Link-local
+addresses can't be reached from inside, because the metadata service hands out the machine's credentials there. Of IPv6 the job
+has its loopback and nothing else. From outside a job is reached at the ports that it declared and no other, each under a port
+of the machine that is no job's choice (DOOR): a job can't take the place of what the machine itself listens on.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +21,6 @@ from spotsurfer_wire.doors import DOOR
 
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.linux import syscalls
-
-# The job's network: a namespace prepared by the agent, the same on every machine, never part of an image.
-#
-# Inside: loopback and one interface with a fixed address and a fixed hardware address, so that a restored socket finds what it
-# was bound to; every user may listen on every port and ping. Outside: NAT by the agent's namespace, for IPv4 alone. Link-local
-# addresses can't be reached from inside: there the metadata service hands out the machine's credentials. Of IPv6 the job has
-# its
-# loopback and nothing else. From outside a job is reached at the ports that it declared and no other, each under a port of the
-# machine that is no job's choice (DOOR): a job can't take the place of what the machine itself listens on.
 
 INSIDE, OUTSIDE, LENGTH = "10.201.0.2", "10.201.0.1", 30
 HARDWARE = "02:73:70:6f:74:02"
@@ -119,7 +117,7 @@ def prepare(tools: Tools, ports: Sequence[int] = ()) -> int:
 
 
 def way_in(ports: Sequence[int]) -> str:
-    """Rules by which a job is reached at its ports; none where it declared none."""
+    """Rules by which a job is reached at its ports; none if it declared none."""
     doors = [
         f'iifname != "{PEER}" tcp dport {door} dnat to {INSIDE}:{port};' for door, port in enumerate(map(int, ports), DOOR)
     ]
@@ -172,7 +170,7 @@ def _namespace() -> int:
         syscalls.unshare(syscalls.CLONE_NEWNET)
         try:
             Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("0")  # of the new one
-            with contextlib.suppress(OSError):  # where groups have other numbers, as in containers without root
+            with contextlib.suppress(OSError):  # fails if groups have other numbers, as in containers without root
                 Path("/proc/sys/net/ipv4/ping_group_range").write_text(EVERY_GROUP)
             return os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         finally:
@@ -182,7 +180,7 @@ def _namespace() -> int:
 
 
 def _ip(tools: Tools, commands: Sequence[str], net: int | None = None) -> None:
-    """All of them by one process: a job waits for this, and to start one takes longer than what it does."""
+    """Run all of them in one process: a job waits for this, and starting a process takes longer than what it does."""
     _run([*tools.ip, "-batch", "-"], net, "".join(f"{words}\n" for words in commands))
 
 
@@ -194,28 +192,28 @@ def _run(argv: list[str], net: int | None = None, feed: str | None = None) -> st
     return done.stdout
 
 
-# The name that a job takes for its machine's: the same wherever it is, and found by it at its own address.
+# ---- The hostname: the same wherever the job is, and resolved by it to its own address.
 #
-# A copy of a job keeps the name that it was copied with, for its programs have read it already.
+# A copy of a job keeps the name that it was copied with, because its programs have read it already.
 
 LENGTH_MAX = 63  # of a label, RFC 1035
-DOMAIN = "(none)"  # what the kernel says where nobody set one
+DOMAIN = "(none)"  # the kernel's value if nobody set one
 _OTHERS = re.compile(r"[^a-z0-9-]+")
 
 
 def hostname_of(job: str) -> str:
-    """Of the job with this id."""
+    """The hostname of the job with this id."""
     return _OTHERS.sub("-", job.lower())[:LENGTH_MAX].strip("-") or "job"
 
 
 def take_hostname(name: str) -> None:
-    """Give it to the calling process's UTS namespace. Raises OSError."""
+    """Set it in the calling process's UTS namespace. Raises OSError."""
     socket.sethostname(name)
     syscalls.setdomainname(DOMAIN)
 
 
 def hostname_of_process(pid: int) -> str:
-    """What a process takes for its machine's name. Raises OSError."""
+    """The hostname that a process sees. Raises OSError."""
     here, there = (os.open(f"/proc/{who}/ns/uts", os.O_RDONLY | os.O_CLOEXEC) for who in ("thread-self", pid))
     try:
         syscalls.setns(there, syscalls.CLONE_NEWUTS)  # of this thread alone

@@ -1,4 +1,7 @@
-"""Whether this machine can run and protect a job; `python -m` tries a control group as a shim would."""
+"""Whether this machine can run and protect a job; `python -m` tries a control group as a shim would.
+
+Each reason against the machine is one sentence with the remedy.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,6 @@ from spotsurfer_agent.host import cgroup, launch
 from spotsurfer_agent.host.cgroup import CgroupError, JobCgroup
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.linux import syscalls
-
-# Can this machine protect a job? Each reason against it is one sentence with the remedy.
 
 CRIU_AT_LEAST = (4, 2)
 FREE_BYTES_AT_LEAST = 256 << 20
@@ -43,7 +44,7 @@ def hosting(base: Path, tools: Tools) -> list[str]:
 
 
 def criu_version(tools: Tools) -> str:
-    """What CRIU says of itself; empty when it does not run."""
+    """The version of CRIU; empty if it does not run."""
     try:
         done = subprocess.run([*tools.criu, "--version"], capture_output=True, text=True, check=False)
     except OSError:
@@ -116,10 +117,10 @@ def _disk(base: Path) -> str | None:
     return None
 
 
-# `python -m spotsurfer_agent.host.preflight`: whether a control group of our own does what a job's has to.
+# ---- `python -m spotsurfer_agent.host.preflight`: does a control group of our own do what a job's has to?
 #
-# A process of its own makes one, tries and removes it, where a job's shim would be: on a machine with systemd in a scope. Which
-# controllers a kernel lists says little, for each group on the way has to hand them on.
+# A process of its own makes one, tries it and removes it, where a job's shim would be: on a machine with systemd in a scope.
+# The list of a kernel's controllers says little, because each group on the way has to hand them on.
 
 LIMIT_SECONDS = 60.0
 WRITABLE = "mount cgroup2 writable on /sys/fs/cgroup"
@@ -169,7 +170,7 @@ def tried(group: JobCgroup) -> Trouble | None:
 
 
 def main() -> None:
-    """Say it."""
+    """Print the result as JSON."""
     try:
         found = tried(JobCgroup.below_own(f"spotsurfer-look-{os.getpid()}"))
     except OSError as e:

@@ -1,4 +1,14 @@
-"""The job's view of the file system: its mounts, its own /dev and /run, the same on every machine."""
+"""The job's view of the file system: the same set of mounts on every machine. Standard library only: shims use it.
+
+The job does not get the machine's mounts but a small set with names: the machine's root and its other disks, read-only; its
+scratch over the agent's own folder (so that the scratch has one path everywhere and the agent's files are hidden), over /tmp,
+/var/tmp and /dev/shm; /sys of the machine, read-only; a /dev and a /run of its own. CRIU gets each one as a *named* external
+mount, so an image does not depend on what else is mounted where it was made, nor on who made it: images of agents that still
+gave the machine's /dev and /run are restored.
+
+A job that brings a container image gets that image's unpacked tree as its root instead, read-only; of the machine it then sees
+nothing but /sys, and its /run is a folder of its scratch.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +25,10 @@ from spotsurfer_wire.linux.procfs import MountLine, mount_lines
 
 from spotsurfer_agent.linux import syscalls
 
-# The job's own /dev: what programs expect of any machine, and this one's accelerators, for the machine is the job's.
+# ---- /dev: what programs expect of any machine, and this one's accelerators, because the machine is the job's.
 #
-# No disk, no memory of the machine, nothing that reaches the kernel's log or its modules. It is memory that nobody can write
-# to,
-# made anew on each machine, so an image holds nothing of it; terminals and shared memory are mounted there. Standard library
-# only: shims use it.
+# It holds no disk, no memory of the machine, and nothing that reaches the kernel's log or its modules. It is memory that nobody
+# can write to, made anew on each machine, so an image holds nothing of it; terminals and shared memory are mounted there.
 
 USUAL = ("null", "zero", "full", "random", "urandom", "tty", "ptmx")
 ACCELERATORS = ("nvidia*", "nvidia-caps/*", "dri/*", "kfd", "accel/*", "neuron*", "infiniband/*")
@@ -70,14 +78,14 @@ def _wake() -> None:
             )
 
 
-# The /run of a job with the machine's root: nothing of the machine's but how names are looked up. What listens there is out of
-# its reach.
+# ---- /run of a job with the machine's root: of the machine it holds only how names are looked up.
 #
-# Memory that nobody can write to, made anew on each machine. Standard library only: shims use it.
+# What listens in the machine's /run is out of the job's reach. The job's is memory that nobody can write to, made anew on each
+# machine.
 
 RUN_FOLDER = "/run"
 RESOLVER = "/etc/resolv.conf"
-_RESOLVED = "/run/systemd/resolve/resolv.conf"  # of a machine that asks one of its own: where that asks
+_RESOLVED = "/run/systemd/resolve/resolv.conf"  # of a machine with a name server of its own: that one's name servers
 _RUN_FLAGS = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
 
 
@@ -115,25 +123,16 @@ def _run_folder(path: Path) -> None:
         path.chmod(0o755)
 
 
-# The job's view of the file system: the same set of mounts on every machine.
-#
-# The job does not get the machine's mounts but a small set with names: the machine's root and its other disks, read-only; its
-# scratch over the agent's own folder (so that the scratch has one path everywhere and the agent's files are hidden), over /tmp,
-# /var/tmp and /dev/shm; /sys of the machine, read-only; a /dev and a /run of its own. CRIU gets each one as a *named* external
-# mount, so an image does not depend on what else is mounted where it was made, nor on who made it: images of agents that still
-# gave the machine's /dev and /run are restored.
-#
-# A job that brings a container image gets that image's unpacked tree as its root instead, read-only; of the machine it then
-# sees nothing but /sys, and its /run is a folder of its scratch.
+# ---- The mounts
 
 # File systems that hold programs and data; all others (proc, cgroup, tmpfs, automounts …) differ from machine to machine.
 DISKS = frozenset(
     {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "nfs", "nfs4", "lustre", "ceph", "overlay", "squashfs", "erofs"}
 )
-# Never carried: they belong to the machine, not to the programs on it.
 NAMES = "names"  # folder of the job: what its programs look names up in, written anew on each machine
 NAME_FILES = ("hosts", "resolv.conf")  # a job with the machine's root gets the first alone
 HOSTS = "/etc/hosts"
+# Never carried: they belong to the machine, not to the programs on it.
 OWN = ("/boot", "/dev", "/proc", "/run", "/snap", "/sys", "/tmp", "/var/tmp")  # noqa: S108
 
 
@@ -147,7 +146,7 @@ class Mount:
     read_only: bool = False
 
 
-# Memory of the job's own: in every job, so that all have the same mounts. See `jobdev`, `jobrun`, `secretmount`.
+# Memory of the job's own: in every job, so that all have the same mounts. See `mount_dev`, `mount_run`, `launch.mount_secrets`.
 DEV = Mount("dev", "", "/dev", True)
 RUN = Mount("run", "", "/run", True)
 SECRETS = Mount("secrets", "", "/run/secrets", True)
@@ -228,12 +227,12 @@ def _of_image(base: str, scratch: str) -> tuple[list[Mount], list[Mount]]:
 
 
 def compared(plan: Iterable[Mount]) -> list[str]:
-    """Where the mounts are that a machine must have; the one of secrets is made by us wherever we are."""
+    """Targets of the mounts that a machine must have; the agent makes the one of secrets on each machine."""
     return [m.target for m in plan if m is not SECRETS]
 
 
 def on_machine(path: str, plan: Sequence[Mount], image: str = "") -> str:
-    """Where a path that the job sees lies on this machine; `plan` are its mounts."""
+    """The path on this machine of a path that the job sees; `plan` are its mounts."""
     for m in reversed(plan):
         if _below(path, m.target):
             return m.source.rstrip("/") + path[len(m.target.rstrip("/")) :]

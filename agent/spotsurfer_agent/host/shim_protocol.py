@@ -32,7 +32,7 @@ class ShimGone(Exception):
 
 
 class ShimRefused(Exception):
-    """The shim says no, in a sentence."""
+    """The shim refuses, with the reason as a sentence."""
 
 
 class Conversation:

@@ -30,7 +30,7 @@ def following(spec: Spec, runs: Sequence[StepRun]) -> int | None:
 
 
 def exit_code(runs: Sequence[StepRun]) -> int | None:
-    """The job's, as far as it ran: that of the first step that failed, else of the newest."""
+    """The job's exit code, as far as it ran: that of the first step that failed, else of the newest."""
     codes = [run.exit_code for run in runs]
     return next((code for code in codes if code), codes[-1] if codes else None)
 
@@ -69,7 +69,7 @@ def unprotected(spec: Spec, number: int) -> str:
     """Why nothing is saved while this step runs, in one sentence; empty = it is saved like any job."""
     step = steps_of(spec)[number]
     if spec.engine == "none":
-        return ""  # the ladder says so
+        return ""  # the choice of the engine gives that reason
     if not step.protect:
         return f"the step {step.name!r} is not protected: when its machine goes, it begins again elsewhere"
     if spec.engine == "app" and spec.steps and step.name != MAIN:

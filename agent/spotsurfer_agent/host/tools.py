@@ -1,4 +1,4 @@
-"""The programs of the agent's runtime: where they are, how they are called, and how one that hangs is noticed."""
+"""The programs of the agent's runtime: where they are, how to call them, and how to notice one that hangs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from spotsurfer_agent.host import shim_protocol
-
-# Where the programs are that come with the agent's runtime, and how to call them.
 
 NAMES = ("ip", "nft", "btrfs")
 IMAGE_NAMES = ("skopeo", "umoci")  # needed only by jobs that bring a container image
@@ -81,7 +79,7 @@ def _program(name: str, roots: list[Path]) -> tuple[str, ...]:
 
 
 def _loader(root: Path) -> tuple[str, ...]:
-    """How to run a program of the prefix with the prefix's own C library; empty where it brings none."""
+    """How to run a program of the prefix with the prefix's own C library; empty if it brings none."""
     triplet = f"{platform.machine()}-linux-gnu"
     for folder in (root / "usr/lib" / triplet, root / "lib" / triplet):
         for loader in sorted(folder.glob("ld-linux*.so*")):
@@ -89,12 +87,9 @@ def _loader(root: Path) -> tuple[str, ...]:
     return ()
 
 
-# Work beside other work.
-
-
 @contextlib.contextmanager
 def beside(work: Callable[[threading.Event], None], name: str) -> Iterator[None]:
-    """Runs `work` in a thread while the body runs; the event that it gets is set then, and its end is waited for."""
+    """Runs `work` in a thread while the body runs; then sets the event that `work` got, and waits for its end."""
     over = threading.Event()
     thread = threading.Thread(target=work, args=(over,), name=name, daemon=True)
     thread.start()
@@ -105,7 +100,7 @@ def beside(work: Callable[[threading.Event], None], name: str) -> Iterator[None]
         thread.join()
 
 
-# Notices that nothing moves any more while a job stands still for it.
+# ---- Stalls: nothing moves any more while a job stands still for it.
 
 STALL_SECONDS = 90.0  # longer than anybody is patient with the store
 LOOK_SECONDS = 1.0
@@ -113,9 +108,9 @@ LOOK_SECONDS = 1.0
 
 @contextlib.contextmanager
 def watched(signs: Callable[[], object], give_up: Callable[[], None], after_seconds: float) -> Iterator[Callable[[], bool]]:
-    """Calls `give_up` once, from another thread, when `signs` were the same for so long while the body runs.
+    """Calls `give_up` once, from another thread, if `signs` stay the same for so long while the body runs.
 
-    Whether that happened is what the body is given to ask.
+    The body gets a function that returns whether that happened.
     """
     given_up = threading.Event()
 
@@ -135,7 +130,7 @@ def watched(signs: Callable[[], object], give_up: Callable[[], None], after_seco
 
 
 def ending_criu(folder: Path, verb: str, **arguments: Any) -> Callable[[], None]:
-    """How a run of CRIU that hangs is given up: the shim of the job's folder ends it when asked by this verb."""
+    """A function that gives up a run of CRIU that hangs: the shim of the job's folder ends it when asked by this verb."""
 
     def give_up() -> None:
         with contextlib.suppress(

@@ -23,10 +23,10 @@ from spotsurfer_wire.usage import KEPT, WINDOW_SECONDS, Row, Usage, Window
 
 from spotsurfer_agent.host.network import PEER
 
-# Where the kernel tells what a job uses: the files of its control group, v1 or v2, and of the machine.
+# ---- Meters: the kernel's files on what a job uses, of its control group (v1 or v2) and of the machine.
 #
-# Files stay open and are read by `pread`, for a second sample costs a microsecond then. What a kernel does not have is None.
-# On v1 the kernel counts neither waiting (PSI) nor disk by group in full, so both are the machine's there.
+# Files stay open and are read by `pread`, because a second sample costs a microsecond then. What a kernel does not have is
+# None. On v1 the kernel counts neither waiting (PSI) nor disk by group in full, so both are the machine's there.
 
 READ_BYTES = 1 << 14
 SECTOR_BYTES = 512  # of /proc/diskstats, whatever the disk's own are
@@ -48,7 +48,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What only grows, read once a window. None = not told here."""
+    """Counters that only grow, read once a window. None = not available here."""
 
     stalled_seconds: tuple[float | None, float | None, float | None] = (None, None, None)  # as WAITED
     disk: tuple[int, int] | None = None  # bytes read, written
@@ -63,7 +63,7 @@ class Pinned:
         self._path, self._fd = path, -1
 
     def read(self) -> str:
-        """What it says now; "" where there is none, or no longer."""
+        """Its content now; "" if it does not exist, or no longer."""
         try:
             if self._fd < 0:
                 self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
@@ -99,7 +99,7 @@ class Meters:
         self._names = names
 
     def sample(self) -> Sample | None:
-        """Now; None where the group is gone, or can't be read."""
+        """A sample now; None if the group is gone, or can't be read."""
         cpu = _cpu_seconds(self._cpu.read(), v2=self._v2)
         used, stat = self._used.read(), _fields(self._stat.read())
         if cpu is None or not used or not stat:
@@ -111,7 +111,7 @@ class Meters:
         return Sample(cpu, memory or 0, resident, max((memory or 0) - idle, 0), cache, swap)
 
     def totals(self) -> Totals:
-        """What grew so far."""
+        """The counters so far."""
         stalled = tuple(_stalled(f.read()) for f in self._waited)
         disk = _io(self._io.read()) if self._v2 else _disks(self._io.read())
         procs = self._procs.read()
@@ -177,14 +177,14 @@ def _network(text: str) -> tuple[int, int] | None:
     return None
 
 
-# From samples to windows. Pure: whoever reads files and clocks is elsewhere.
+# ---- From samples to windows. Pure.
 
 
 @dataclass(frozen=True, slots=True)
 class GpuSample:
     """All GPUs of the machine, now."""
 
-    share: float | None  # of the last second in which they worked, mean; None where one of them does not tell
+    share: float | None  # of the last second in which they worked, mean; None if one of them does not report it
     memory_bytes: int
     watts: float
 
@@ -222,7 +222,7 @@ class Gathering:
         gpus: Sequence[GpuSample] = (),
         arriving_bytes: int | None = None,
     ) -> None:
-        """`at` is monotonic. `totals` where it was due: they close the window before. `arriving_bytes`: None = all is there."""
+        """`at` is monotonic. `totals` if they were due: they close the window before. `arriving_bytes`: None = all is there."""
         if totals is not None:
             self._close(at, sample, totals, arriving_bytes)
         self._samples.append((at, sample))
@@ -276,7 +276,7 @@ class Gathering:
         )
 
     def _grown(self, at: float, totals: Totals | None) -> dict[str, float | None]:
-        """What the totals grew by since the window began."""
+        """The growth of the totals since the window began."""
         if totals is None or self._before is None:
             return {}
         since, before = self._before
@@ -302,7 +302,7 @@ class Gathering:
 
 
 def mean_of_all(values: Sequence[float | None]) -> float | None:
-    """None where one of them is not known, or there is none."""
+    """None if one of them is not known, or without any."""
     known = [v for v in values if v is not None]
     return sum(known) / len(known) if known and len(known) == len(values) else None
 
@@ -313,14 +313,14 @@ def _more(before: tuple[int, int] | None, now: tuple[int, int] | None) -> tuple[
     return max(now[0] - before[0], 0), max(now[1] - before[1], 0)
 
 
-# What the machine's GPUs do, by NVIDIA's management library; on a machine without one nothing is loaded and nothing runs.
+# ---- GPUs, by NVIDIA's management library; on a machine without one nothing is loaded and nothing runs.
 #
-# A call of the library waits as long as the driver does: a thread of its own asks, once a second, and readers get its last
-# word.
+# A call of the library waits as long as the driver does: so a thread of its own asks, once a second, and readers get the last
+# answer.
 
 log = logging.getLogger(__name__)
 GPU_EVERY_SECONDS = 1.0
-FRESH_SECONDS = 3.0  # older words say nothing about now
+FRESH_SECONDS = 3.0  # older answers say nothing about now
 WATTS = 1000.0  # the library counts in thousandths
 
 
@@ -339,7 +339,7 @@ class Gpus:
         self._last: tuple[float, GpuSample] | None = None
 
     def newest(self) -> Sequence[GpuSample]:
-        """What was seen within the last seconds; nothing where there is no GPU, or it does not answer."""
+        """What was seen within the last seconds; nothing if there is no GPU, or it does not answer."""
         if self._there and self._thread is None:
             self._thread = threading.Thread(target=self._run, name="gpus", daemon=True)
             self._thread.start()
@@ -359,9 +359,9 @@ class Gpus:
 
 
 def look_at_gpus(library: Any, cards: Sequence[Any]) -> GpuSample:
-    """All cards now. Power that is not told counts as nothing. Raises what the library raises where it tells no memory.
+    """All cards now. Unreported power counts as nothing. Raises what the library raises if it reports no memory.
 
-    With MIG a card does not tell how much of the time it works: what is not known must not look like rest.
+    With MIG a card does not report how much of the time it works: an unknown value must not look like rest.
     """
     shares = [_asked(lambda c=c: library.nvmlDeviceGetUtilizationRates(c).gpu / 100.0) for c in cards]  # type: ignore[misc]
     watts = [_asked(lambda c=c: library.nvmlDeviceGetPowerUsage(c) / WATTS) for c in cards]  # type: ignore[misc]
@@ -376,10 +376,10 @@ def _asked(question: Callable[[], float]) -> float | None:
         return None
 
 
-# Samples what the job uses, once a second, in the agent's loop: it reads open files of the kernel and never waits.
+# ---- The sampler: once a second, in the agent's loop. It reads open files of the kernel and never waits.
 
 EVERY_SECONDS = 1.0
-EARLY_SECONDS = 0.1  # a look that comes so much too early is the second's own
+EARLY_SECONDS = 0.1  # a look that comes so much too early still counts for its second
 
 
 class Sampler:

@@ -1,4 +1,4 @@
-"""A copy of one file on its own disk: blocks are shared where the file system can (XFS, btrfs), and holes stay holes."""
+"""A copy of a file on the same disk: it shares blocks if the file system can (XFS, btrfs), and holes stay holes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ShortFile(OSError):
 def copy(source: int, target: Path) -> None:
     """From a descriptor to a file that only root reads, made or emptied first.
 
-    Raises OSError; among them ShortFile, where the copy ends as the file did then.
+    Raises OSError; among them ShortFile if the file shrank: the copy is as short.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     into = os.open(target, flags, 0o600)
@@ -31,7 +31,7 @@ def copy(source: int, target: Path) -> None:
 
 
 def next_data(fd: int, at: int, size: int) -> int:
-    """Where the next byte lies, from `at` on, that is not of a hole; `size` where there is none."""
+    """Position of the next byte, from `at` on, outside of a hole; `size` if there is none."""
     try:
         return os.lseek(fd, at, os.SEEK_DATA)
     except OSError as e:

@@ -13,20 +13,21 @@ from pathlib import Path
 
 from spotsurfer_wire.linux import procfs
 
-# System calls made by a process of the job on our behalf, while one of its threads stands still for a moment. See ptrace(2).
+# ---- System calls made by a process of the job on our behalf, while one of its threads is stopped for a moment. See ptrace(2).
 #
-# Nothing is written to its memory: the thread is led through the `syscall` instruction of its own vdso and back, with every
-# signal held back and no system call of its own broken off that is not made once more (`waits`).
+# Nothing is written to the process's memory: the thread runs the `syscall` instruction of its own vdso and returns. Every
+# signal is held back meanwhile, and an interrupted system call of the thread's own is made once more
+# (`criu.interrupted_calls`).
 
 _CONT, _DETACH, _SYSCALL, _GETREGS, _SETREGS = 7, 17, 24, 12, 13
 _SEIZE, _INTERRUPT, _GETSIGMASK, _SETSIGMASK = 0x4206, 0x4207, 0x420A, 0x420B
-_TRACESYSGOOD, _SUSPEND_SECCOMP = 1, 1 << 21  # a filter of the job's must not kill it for a call of ours
+_TRACESYSGOOD, _SUSPEND_SECCOMP = 1, 1 << 21  # a filter of the job's must not kill it for our call
 _STOP_EVENT = 128
 _WALL = 0x40000000
 _ALL_SIGNALS = (1 << 64) - 1
 _STOP_SECONDS = 1.0
 _HOLD_SECONDS = 5.0
-_CALL_SECONDS = 300.0  # a thread that is on its way must come back, also one whose control group is frozen just then
+_CALL_SECONDS = 300.0  # a thread in our call must come back, even if its control group is frozen meanwhile
 _LOOK_SECONDS = 0.0001
 _INSTRUCTION = b"\x0f\x05"  # syscall, on x86-64
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -72,11 +73,10 @@ class Caller:
 
 @contextlib.contextmanager
 def stopped(pid: int, settle: Callable[[Registers], object]) -> Iterator[Caller]:
-    """Hold one thread; it goes on with the registers that `settle` leaves. All calls come from the calling thread.
+    """Stop one thread; it goes on with the registers that `settle` leaves. All calls come from the calling thread.
 
-    Raises OSError.
-
-    One that can't be stopped, because its control group is frozen, is let go only when the calling thread ends.
+    A thread that can't be stopped, because its control group is frozen, is let go only when the calling thread ends. Raises
+    OSError.
     """
     instruction = _instruction(pid)
     _ask(_SEIZE, pid, data=_TRACESYSGOOD | _SUSPEND_SECCOMP)
@@ -94,7 +94,7 @@ def stopped(pid: int, settle: Callable[[Registers], object]) -> Iterator[Caller]
         finally:
             _ask(_INTERRUPT, pid)
             _ask(_CONT, pid)
-            _await(pid, _is_stop, _CONT, _CALL_SECONDS)  # before its next instruction, where a call of its own is begun again
+            _await(pid, _is_stop, _CONT, _CALL_SECONDS)  # before its next instruction, at which its own call begins again
             _ask(_SETREGS, pid, data=ctypes.addressof(before))
             _ask(_SETSIGMASK, pid, 8, ctypes.addressof(mask))
     finally:
@@ -114,7 +114,7 @@ def await_stop(tid: int) -> None:
 
 
 def changed(tid: int, change: Callable[[Registers], bool]) -> None:
-    """Let `change` set the registers of a thread that was seized and stands still, if it says so. Raises OSError."""
+    """Let `change` edit the registers of a seized, stopped thread; they are set if it returns True. Raises OSError."""
     registers = Registers()
     _ask(_GETREGS, tid, data=ctypes.addressof(registers))
     if change(registers):
@@ -122,7 +122,7 @@ def changed(tid: int, change: Callable[[Registers], bool]) -> None:
 
 
 def let_go(tid: int) -> None:
-    """A thread that was seized goes on; one that has ended is gone then. Raises OSError."""
+    """Let a seized thread go on; an ended one is reaped. Raises OSError."""
     try:
         _ask(_DETACH, tid)
     except ProcessLookupError:
@@ -130,7 +130,7 @@ def let_go(tid: int) -> None:
 
 
 def _reap(tid: int) -> None:
-    """Hear of a thread's end: that is told to its tracer alone, and before it was heard its process can't end."""
+    """Reap an ended thread: only its tracer is notified, and the process can't end before."""
     end = time.monotonic() + _HOLD_SECONDS
     with contextlib.suppress(ChildProcessError):
         while time.monotonic() < end:
@@ -161,7 +161,7 @@ def _is_call(status: int) -> bool:
 
 
 def _await(pid: int, wanted: Callable[[int], bool], onward: int, seconds: float) -> None:
-    """Wait until it stopped in this way. Other stops on the way are the job's own signals: it gets them. Raises OSError."""
+    """Wait for this kind of stop. Other stops are the job's own signals, which are delivered. Raises OSError."""
     end = time.monotonic() + seconds
     while True:
         found, status = os.waitpid(pid, _WALL | os.WNOHANG)
@@ -184,22 +184,22 @@ def _ask(request: int, pid: int, address: int = 0, data: int = 0) -> None:
         raise OSError(number, os.strerror(number))
 
 
-# Threads that are made to stand still by ptrace(2), all but some. Should the agent die, the kernel lets them go.
+# ---- Threads that ptrace(2) holds still, with exceptions. If the agent dies, the kernel lets them go.
 
-SCANS_MAX = 20  # a process that begins threads faster than they can be stopped is not to be had
+SCANS_MAX = 20  # give up on a process that begins threads faster than they can be stopped
 
 
 class CantHold(Exception):
-    """Nothing is held; a sentence."""
+    """Nothing could be held; a sentence."""
 
 
 class Holder:
-    """One tracer: ptrace ties what is stopped to the thread that stopped it, so one thread of ours makes all the calls."""
+    """One tracer. ptrace ties a stopped thread to its tracer, so one thread of ours makes all the calls."""
 
     def __init__(self) -> None:
         self._tracer = ThreadPoolExecutor(1, thread_name_prefix="holder")
         self._held: set[int] = set()
-        self._coming: set[int] = set()  # of these, who was not seen to stand still yet
+        self._coming: set[int] = set()  # of these, not seen to stand still yet
 
     @property
     def held(self) -> frozenset[int]:
@@ -209,8 +209,7 @@ class Holder:
     def hold(self, pids: Collection[int], spared: Collection[int], thaw: Callable[[], object] | None = None) -> None:
         """Stop all threads of these processes but the spared ones. Raises CantHold.
 
-        `thaw`: their control group is frozen now, and is let go by this call once all of them will stop before their next
-        instruction.
+        `thaw`: thaws their frozen control group, once all of them will stop before their next instruction.
         """
         try:
             self._tracer.submit(self._hold, pids, frozenset(spared), thaw).result()
@@ -219,7 +218,7 @@ class Holder:
             raise CantHold(f"its threads can't be held still: {e.strerror or e}") from e
 
     def release(self) -> None:
-        """Let all of them go on as if nothing had been. Idempotent."""
+        """Let all of them go on unchanged. Idempotent."""
         self._tracer.submit(self._release).result()
 
     def _hold(self, pids: Collection[int], spared: frozenset[int], thaw: Callable[[], object] | None) -> None:
@@ -235,7 +234,7 @@ class Holder:
         raise OSError(0, "there are ever more of them")
 
     def _seized(self, pids: Iterable[int], spared: frozenset[int]) -> list[int]:
-        """Those that were not held yet; each has been told to stop."""
+        """Seize the threads that were not held yet; returns them."""
         fresh = []
         for tid in [t for pid in pids for t in _threads(pid) if t not in spared and t not in self._held]:
             with contextlib.suppress(ProcessLookupError):  # it has ended
@@ -255,7 +254,7 @@ class Holder:
     def _release(self) -> None:
         for tid in self._held:
             with contextlib.suppress(OSError):  # it has ended
-                if tid in self._coming:  # only who stands still can be let go
+                if tid in self._coming:  # only a stopped thread can be let go
                     await_stop(tid)
                 let_go(tid)
         self._held.clear()

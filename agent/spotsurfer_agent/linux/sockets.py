@@ -14,7 +14,7 @@ from spotsurfer_wire.linux import procfs
 
 from spotsurfer_agent.linux import syscalls
 
-# The kernel's own tables of the sockets of a network namespace. See sock_diag(7) and netlink(7).
+# ---- sock_diag: the kernel's tables of the sockets of a network namespace, see sock_diag(7) and netlink(7)
 
 SOCK_DIAG_BY_FAMILY, SOCK_DESTROY = 20, 21
 _NETLINK_SOCK_DIAG = 4
@@ -26,7 +26,7 @@ _TIMEOUT_SECONDS = 2.0
 
 
 def open_diag(net: int) -> socket.socket:
-    """Somebody to ask about the namespace behind the descriptor `net`, from wherever he is used. Raises OSError."""
+    """A socket for queries about the namespace behind the descriptor `net`, usable from any namespace. Raises OSError."""
     here = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         syscalls.setns(net, syscalls.CLONE_NEWNET)
@@ -41,7 +41,7 @@ def open_diag(net: int) -> socket.socket:
 
 
 def diag_entries(s: socket.socket, request: bytes) -> Iterator[bytes]:
-    """What the kernel has of the kind that is asked for; ends early where it refuses. Raises OSError."""
+    """The kernel's entries for a request; ends early if the kernel refuses. Raises OSError."""
     s.send(_message(SOCK_DIAG_BY_FAMILY, _NLM_F_DUMP, request))
     while True:
         data = s.recv(_ANSWER_BYTES)
@@ -54,7 +54,7 @@ def diag_entries(s: socket.socket, request: bytes) -> Iterator[bytes]:
 
 
 def destroy(s: socket.socket, request: bytes) -> None:
-    """Abort a connection; a kernel that can't leaves it. Raises OSError."""
+    """Abort a connection; an unable kernel leaves it. Raises OSError."""
     s.send(_message(SOCK_DESTROY, _NLM_F_ACK, request))
     s.recv(_ANSWER_BYTES)
 
@@ -63,11 +63,12 @@ def _message(kind: int, flags: int, body: bytes) -> bytes:
     return _HEAD.pack(_HEAD.size + len(body), kind, _NLM_F_REQUEST | flags, 1, 0) + body
 
 
-# The job's TCP connections: what CRIU can't or could not do about them.
+# ---- TCP connections that CRIU can't carry along
 #
-# After a move, loopback connections come back with the image and go on. The peer of any other one has not moved along and
-# speaks to an address that is no longer ours, so a reader would wait for ever: the kernel is asked to abort each, and the job
-# sees a plain error. The same holds for a connection within the job that nobody had accepted yet: the image has one end of it.
+# After a move, loopback connections come back with the image and go on. The peer of any other connection has not moved along
+# and sends to an address that is no longer ours, so a reader would wait for ever. So the kernel is asked to abort each such
+# connection, and the job sees a plain error. The same holds for a connection within the job that nobody had accepted yet,
+# because the image has only one end of it.
 
 ESTABLISHED, LISTENING = 1, 10  # of the kernel's net/tcp_states.h
 ALL_BUT_CLOSED = 0xFFF & ~(1 << 7)
@@ -79,7 +80,7 @@ End = tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A line of the kernel's table, of one end. `inode` is 0 as long as nobody has accepted it, or holds it any more."""
+    """A line of the kernel's table, of one end. `inode` is 0 until it is accepted, and after it is closed."""
 
     family: int
     state: int
@@ -93,7 +94,7 @@ class Connection:
 
     @property
     def there(self) -> End:
-        """Those of the other end."""
+        """Address and port of the other end."""
         return self._end(2, 20)
 
     def _end(self, port: int, at: int) -> End:
@@ -118,9 +119,9 @@ def tcp_table(s: socket.socket) -> list[Connection]:
 
 
 def abort_severed(net: int, own_address: str) -> int:
-    """Abort every TCP connection of the namespace behind `net` whose other end is not in it; returns how many. Never raises.
+    """Abort every TCP connection of the namespace behind `net` with its other end elsewhere; returns how many. Never raises.
 
-    A kernel that can't (no INET_DIAG_DESTROY) leaves them to the first reset from outside.
+    Without INET_DIAG_DESTROY in the kernel they last until the first reset from outside.
     """
     try:
         with open_diag(net) as s:
@@ -133,9 +134,9 @@ def abort_severed(net: int, own_address: str) -> int:
 
 
 def severed(found: Iterable[Connection], own_address: str) -> list[Connection]:
-    """Of all connections of a namespace, those whose other end is elsewhere or nowhere.
+    """The connections of a namespace with their other end elsewhere or nowhere.
 
-    One that is being closed may have outlived its other end, and comes to its end by itself.
+    A closing connection may have outlived its other end; it is left out, because it ends by itself.
     """
     found = list(found)
     ends = {(c.here, c.there) for c in found}
@@ -145,9 +146,9 @@ def severed(found: Iterable[Connection], own_address: str) -> list[Connection]:
 
 
 def leave_repair(pids: Iterable[int]) -> None:
-    """Put the sockets of processes back to work that a dying CRIU left in repair mode. Never raises.
+    """End the repair mode that a dying CRIU left on sockets of these processes. Never raises.
 
-    A connection in repair mode sends nothing: the job would fail at its next write.
+    A connection in repair mode sends nothing, so the job would fail at its next write.
     """
     for pid in pids:
         for number, name in procfs.descriptors(pid):

@@ -1,4 +1,4 @@
-"""The few system calls that Python 3.11 does not wrap, and which Linux this is."""
+"""The few system calls that Python 3.11 does not wrap, and the kernel's version. Standard library only: shims use it."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-# Which Linux this is, as mainline counts. Standard library only: shims use it.
+# ---- The kernel's version, as mainline counts
 
 SIGNATURE = Path("/proc/version_signature")  # "Ubuntu 6.8.0-51.52-generic 6.8.12"
 
 
 @functools.cache
 def kernel_version() -> tuple[int, ...]:
-    """Ubuntu's own release says nothing of the one that it was made from: `/proc/version_signature` does."""
+    """The mainline version. Ubuntu's own release does not contain it, but `/proc/version_signature` does."""
     release = os.uname().release
     with contextlib.suppress(OSError):
         release = SIGNATURE.read_text().split()[-1]
     return tuple(int(x) for x in re.findall(r"\d+", release)[:3])
 
 
-# The few system calls that Python 3.11 does not wrap. Every function raises OSError with the call's errno.
+# ---- System calls: every function raises OSError with the call's errno
 
 CLONE_NEWTIME = 0x00000080
 CLONE_NEWNS = 0x00020000
@@ -69,7 +69,7 @@ _SECCOMP_ALLOW = 0x7FFF0000
 _SECCOMP_ERRNO = 0x00050000
 _ENOSYS = 38
 
-# Bound once at import: the loader must not be asked again in a forked child or after the runtime's folder was replaced.
+# Loaded once at import: the loader must not run again in a forked child or after the runtime's folder was replaced.
 _libc = ctypes.CDLL(None, use_errno=True)
 _vmsplice = _libc.vmsplice
 _vmsplice.restype = ctypes.c_ssize_t
@@ -122,7 +122,7 @@ def bind(source: str, target: str, flags: int = 0) -> None:
 
 
 def private_mounts() -> None:
-    """A mount namespace of our own in which nothing spreads."""
+    """Enter a mount namespace of our own without propagation."""
     unshare(CLONE_NEWNS)
     mount("", "/", flags=MS_REC | MS_PRIVATE)
 
@@ -147,7 +147,7 @@ def become_subreaper() -> None:
 
 
 def leave_no_core() -> None:
-    """No core file of this process, however it ends: it holds keys and secrets. Programs that it starts are not concerned."""
+    """Prevent core files of this process, which holds keys and secrets. Programs that it starts are not affected."""
     _checked(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "prctl")
 
 
@@ -161,7 +161,7 @@ class _Iovec(ctypes.Structure):
 
 
 def vmsplice(fd: int, address: int, length: int) -> int:
-    """Lend memory to a pipe instead of copying it there; bytes taken. It must stay as it is until it was read."""
+    """Lend memory to a pipe instead of copying it; returns the bytes taken. It must not change until it was read."""
     vector = _Iovec(address, length)
     taken = int(_vmsplice(ctypes.c_int(fd), ctypes.byref(vector), ctypes.c_size_t(1), ctypes.c_uint(0)))
     if taken < 0:
@@ -181,7 +181,7 @@ def pidfd_getfd(pidfd: int, number: int) -> int:
 def borrowed_socket(pid: int, number: int) -> Iterator[socket.socket]:
     """A duplicate of another process's socket, for the length of a block. Raises OSError; ENOTSOCK for anything else.
 
-    What is no socket is closed at once: who reads a pipe waits until nobody can write to it.
+    Any other file is closed at once: a pipe's reader would wait as long as we could write to it.
     """
     process = os.pidfd_open(pid)
     try:
@@ -198,7 +198,7 @@ def borrowed_socket(pid: int, number: int) -> Iterator[socket.socket]:
 
 
 def io_priority(thread: int) -> int:
-    """Class and priority of a thread, as ioprio_set(2) has them; 0 = it has none of its own."""
+    """I/O class and priority of a thread as in ioprio_set(2); 0 = none of its own."""
     number = _SYS_IOPRIO[os.uname().machine][1]
     found = int(_libc.syscall(ctypes.c_long(number), ctypes.c_int(_IOPRIO_WHO_PROCESS), ctypes.c_int(thread)))
     if found < 0:
@@ -207,14 +207,14 @@ def io_priority(thread: int) -> int:
 
 
 def set_io_priority(thread: int, priority: int) -> None:
-    """Give a thread what `io_priority` told."""
+    """Set a thread's I/O class and priority, as `io_priority` returns them."""
     number = _SYS_IOPRIO[os.uname().machine][0]
     arguments = (ctypes.c_int(_IOPRIO_WHO_PROCESS), ctypes.c_int(thread), ctypes.c_int(priority))
     _checked(_libc.syscall(ctypes.c_long(number), *arguments), "ioprio_set")
 
 
 def have_in_common(pid: int, other: int, kind: int) -> bool:
-    """Whether two processes share what a number of kcmp(2) stands for. Raises OSError."""
+    """Whether two processes share the resource that a type of kcmp(2) names. Raises OSError."""
     number = _SYS_KCMP[os.uname().machine]
     order = int(
         _libc.syscall(ctypes.c_long(number), *map(ctypes.c_int, (pid, other, kind)), ctypes.c_ulong(0), ctypes.c_ulong(0))
@@ -228,7 +228,7 @@ MQUEUE, HUGETLB = 0x19800202, 0x958458F6  # statfs(2)
 
 
 def file_system(path: str) -> int:
-    """The kernel's number for the kind of file system that a file lies on. Raises OSError."""
+    """The kernel's number for the type of a file's file system. Raises OSError."""
     told = ctypes.create_string_buffer(256)
     _checked(_libc.statfs(os.fsencode(path), told), "statfs")
     return int.from_bytes(told.raw[:4], "little")
@@ -244,16 +244,16 @@ def userfaultfd(flags: int = 0) -> int:
 
 
 def ioctl(fd: int, request: int, address: int) -> int:
-    """ioctl(2) with a structure at an address of ours: its errno, 0 when all is well."""
+    """ioctl(2) with a structure at an address of ours; returns errno, 0 on success."""
     if _libc.ioctl(ctypes.c_int(fd), ctypes.c_ulong(request), ctypes.c_void_p(address)) == 0:
         return 0
     return ctypes.get_errno() or errno.EIO
 
 
 def read_memory(pid: int, into: int, length: int, pieces: int, count: int) -> int:
-    """Copy memory of a process to an address of ours, at most `length` bytes; how many.
+    """Copy memory of a process to an address of ours, at most `length` bytes; returns how many.
 
-    `pieces` is the address of `count` pairs of address and length, at most READ_PIECES_MAX, as struct iovec has them.
+    `pieces` is the address of `count` pairs of address and length, at most READ_PIECES_MAX, as in struct iovec.
     """
     local = _Iovec(into, length)
     vectors = (ctypes.byref(local), ctypes.c_ulong(1), ctypes.c_void_p(pieces), ctypes.c_ulong(count))
@@ -264,7 +264,7 @@ def read_memory(pid: int, into: int, length: int, pieces: int, count: int) -> in
 
 
 def write_memory(pid: int, to: int, source: int, length: int) -> int:
-    """Copy `length` bytes at an address of ours to one of a process, whose mapping has to be writable; how many were copied."""
+    """Copy `length` bytes to a writable address of a process; returns how many were copied."""
     local, remote = _Iovec(source, length), _Iovec(to, length)
     vectors = (ctypes.byref(local), ctypes.c_ulong(1), ctypes.byref(remote), ctypes.c_ulong(1))
     done = int(_process_vm_writev(ctypes.c_int(pid), *vectors, ctypes.c_ulong(0)))
@@ -274,7 +274,7 @@ def write_memory(pid: int, to: int, source: int, length: int) -> int:
 
 
 def collapse(pidfd: int, start: int, length: int) -> None:
-    """Make huge pages of a process's memory again, where it is of small ones. See MADV_COLLAPSE of madvise(2), Linux 6.1."""
+    """Rebuild huge pages in a process's memory. See MADV_COLLAPSE of madvise(2), Linux 6.1."""
     vector = _Iovec(start, length)
     arguments = (ctypes.c_int(pidfd), ctypes.byref(vector), ctypes.c_ulong(1), ctypes.c_int(_MADV_COLLAPSE), ctypes.c_uint(0))
     if _libc.syscall(ctypes.c_long(_SYS_PROCESS_MADVISE), *arguments) < 0:
@@ -282,14 +282,14 @@ def collapse(pidfd: int, start: int, length: int) -> None:
 
 
 def no_new_privileges() -> None:
-    """No program that is started from now on gains anything by a setuid bit or by capabilities of its file."""
+    """Programs that start from now on gain no rights by a setuid bit or by file capabilities."""
     _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
 
 
 def bound_capabilities(kept: int) -> None:
-    """Programs that are started from now on have no capability but those in `kept`, a bit for each: not even root's.
+    """Programs that start from now on have only the capabilities in `kept`, a bit for each; this includes root's.
 
-    Those of the calling process stay as they are until then. Needs CAP_SETPCAP.
+    The capabilities of the calling process stay as they are. Needs CAP_SETPCAP.
     """
     number = 0
     while (held := _libc.prctl(_PR_CAPBSET_READ, number, 0, 0, 0)) >= 0:
@@ -298,12 +298,12 @@ def bound_capabilities(kept: int) -> None:
         number += 1
     machine, who, rows = os.uname().machine, (ctypes.c_uint32 * 2)(_CAPABILITIES_VERSION, 0), (ctypes.c_uint32 * 6)()
     _checked(_libc.syscall(ctypes.c_long(_SYS_CAPGET[machine]), who, rows), "capget")
-    rows[2] = rows[5] = 0  # what is inheritable counts beside the bounding set
+    rows[2] = rows[5] = 0  # inheritable capabilities count beside the bounding set
     _checked(_libc.syscall(ctypes.c_long(_SYS_CAPSET[machine]), who, rows), "capset")
 
 
 def refuse_io_uring() -> None:
-    """Answer io_uring_setup with ENOSYS in this process and its children: a ring can't be saved, programs fall back.
+    """Answer io_uring_setup with ENOSYS in this process and its children, because a ring can't be saved; programs fall back.
 
     Needs root, or `no_new_privileges` before.
     """

@@ -20,7 +20,7 @@ from spotsurfer_wire.linux import procfs
 
 from spotsurfer_agent.linux import ptrace, syscalls
 
-# userfaultfd: the calls and messages that a server of page faults needs. See userfaultfd(2) and ioctl_userfaultfd(2).
+# ---- Serving page faults: calls and messages, see userfaultfd(2) and ioctl_userfaultfd(2)
 
 _UNREGISTER, _WAKE, _COPY, _ZEROPAGE = 0x8010AA01, 0x8010AA02, 0xC028AA03, 0xC020AA04
 _MESSAGE = 32
@@ -29,7 +29,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Kind(IntEnum):
-    """What a message says."""
+    """Kind of a message."""
 
     FAULT = 0x12
     FORK = 0x13
@@ -77,7 +77,7 @@ def available() -> bool:
 
 
 def read_message(fd: int) -> list[Message]:
-    """Messages that wait, oldest first; empty when there is none. `fd` does not block."""
+    """Waiting messages, oldest first; may be empty. `fd` does not block."""
     try:
         data = os.read(fd, _MESSAGE * _MESSAGES)
     except BlockingIOError:
@@ -107,17 +107,17 @@ def copy(fd: int, to: int, source: int, length: int) -> tuple[int, int]:
 
 
 def zero(fd: int, start: int, length: int) -> int:
-    """Put zeros; returns errno, 0 when all is well."""
+    """Put zeros; returns errno, 0 on success."""
     return _ranged(fd, _ZEROPAGE, start, length)
 
 
 def wake(fd: int, start: int, length: int) -> None:
-    """Let go who waits there: the page is there already."""
+    """Wake the threads that wait there: the page is there already."""
     _ranged(fd, _WAKE, start, length)
 
 
 def unregister(fd: int, start: int, length: int) -> int:
-    """Serve these addresses no longer: what is not there is zeros from now on. Returns errno, 0 when all is well."""
+    """Stop serving these addresses: missing pages are zeros from now on. Returns errno, 0 on success."""
     return _ranged(fd, _UNREGISTER, start, length)
 
 
@@ -126,23 +126,23 @@ def _ranged(fd: int, call: int, start: int, length: int) -> int:
     return syscalls.ioctl(fd, call, ctypes.addressof(request))
 
 
-# Which pages of a running process are written from now on: asynchronous write protection, and a look at the page tables.
+# ---- Watching writes: which pages of a running process are written from now on
 #
-# `userfaultfd(2)` with UFFD_FEATURE_WP_ASYNC and PAGEMAP_SCAN of /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst),
-# Linux 6.8.10 or newer. The first write to each page costs the job about a microsecond, and splits a huge page; those are put
-# together again afterwards. What is not watched
-# (areas that are new, moved, shared or mapped from files) never counts as unwritten.
+# This uses asynchronous write protection (`userfaultfd(2)` with UFFD_FEATURE_WP_ASYNC) and PAGEMAP_SCAN of /proc/PID/pagemap
+# (Documentation/admin-guide/mm/pagemap.rst), Linux 6.8.10 or newer. The first write to each page costs the job about a
+# microsecond, and splits a huge page; huge pages are rebuilt afterwards. Unwatched areas (new, moved, shared or mapped from
+# files) never count as unwritten.
 #
-# Devices write without a fault into pages that were handed to them before the watch began: a process that may have such
-# pages (O_DIRECT, asynchronous I/O) is not watched.
+# Devices write without a fault into pages that they got before the watch began. So a process that may have such pages
+# (O_DIRECT, asynchronous I/O) is not watched.
 
 AREA_BYTES_MIN = 1 << 20  # smaller ones are read as fast as they are asked about
 _SYS_CLOSE, _SYS_USERFAULTFD = 3, 323  # x86-64
-_USER_MODE_ONLY = 1  # what a process without rights may make; protection without messages needs no more
+_USER_MODE_ONLY = 1  # the flag for unprivileged processes; protection without messages needs no more
 _API, _FEATURES = 0xAA, 1 << 15 | 1 << 13  # WP_ASYNC, and WP_UNPOPULATED, which it needs
 _UFFDIO_API, _UFFDIO_REGISTER, _UFFDIO_WRITEPROTECT, _WRITE_PROTECT = 0xC018AA3F, 0xC020AA00, 0xC018AA06, 2
-_KERNEL_MIN = (6, 8, 10)  # earlier ones leave protection behind where the watch ends (CVE-2024-36881)
-_KERNEL_CLEAN = (6, 12, 11)  # earlier ones do where memory moves while it is watched (CVE-2025-21696)
+_KERNEL_MIN = (6, 8, 10)  # earlier ones leave protection behind when the watch ends (CVE-2024-36881)
+_KERNEL_CLEAN = (6, 12, 11)  # earlier ones do so if memory moves during the watch (CVE-2025-21696)
 _PAGEMAP_SCAN, _ARM, _MUST_BE_WATCHED = 0xC0606610, 1, 2
 _WATCHED, _WRITTEN, _PRESENT, _EMPTY, _HUGE = 1, 2, 8, 32, 64
 _REGIONS = 1 << 14
@@ -181,7 +181,7 @@ def can_watch_writes() -> bool:
 
 
 class WriteWatch:
-    """One process. Made while it runs; `arm` and `check` begin, `unwritten` tells, `close` ends it."""
+    """Watches one process. Made while it runs; `arm` and `check` begin, `unwritten` reports, `close` ends the watch."""
 
     def __init__(self, pid: int, settle: Callable[[ptrace.Registers], object]) -> None:
         """`settle` is that of `ptrace.stopped`. Raises Unwatchable and OSError."""
@@ -190,7 +190,7 @@ class WriteWatch:
         self._huge: list[tuple[int, int]] = []
         self._pidfd = os.pidfd_open(pid)
         try:
-            with ThreadPoolExecutor(1) as alone:  # a tracer that ends lets go of whom it could not stop
+            with ThreadPoolExecutor(1) as alone:  # when a tracer ends, the threads that it could not stop are let go
                 self._fd = alone.submit(_descriptor_in, pid, self._pidfd, settle).result()
             if not _introduced(self._fd):
                 raise Unwatchable(0, "this kernel can't watch writes without serving them")
@@ -200,9 +200,9 @@ class WriteWatch:
             raise
 
     def arm(self, area: tuple[int, int]) -> Ranges:
-        """From now on writes to the pages of an area are noted: those that are there and not empty. Raises OSError.
+        """Note writes to the present, non-empty pages of an area from now on. Raises OSError.
 
-        What they hold may be read once `check` was called.
+        Read the pages only after `check`.
         """
         found = self._scan(area, _ARM, wanted=_WATCHED | _PRESENT | _EMPTY, absent=_EMPTY)
         huge = found[found[:, 2] & _HUGE != 0]
@@ -210,15 +210,15 @@ class WriteWatch:
         return found[:, :2]
 
     def check(self) -> None:
-        """Raises Unwatchable where a device may write unseen into pages that were armed; one that begins later can't."""
+        """Raises Unwatchable if a device may write unseen into armed pages; a later I/O request can't."""
         _refuse_devices(self._pid)
 
     def unwritten(self, area: tuple[int, int]) -> Ranges:
-        """Pages of an area that were not written since. The process stands still. Raises OSError."""
+        """Pages of an area that were not written since `arm`. The process stands still. Raises OSError."""
         return self._scan(area, _MUST_BE_WATCHED, wanted=_WATCHED | _PRESENT | _WRITTEN, absent=_WRITTEN)[:, :2]
 
     def close(self) -> None:
-        """Watch no more; huge pages are made whole again. Idempotent."""
+        """End the watch and rebuild huge pages. Idempotent."""
         if self._fd >= 0:
             os.close(self._fd)
         for start, length in self._huge:
@@ -253,7 +253,7 @@ def _refuse_devices(pid: int) -> None:
 
 
 def _descriptor_in(pid: int, pidfd: int, settle: Callable[[ptrace.Registers], object]) -> int:
-    """A userfaultfd of the process's memory, held by us alone. Raises OSError."""
+    """A userfaultfd of the process's memory that only we hold. Raises OSError."""
     with ptrace.stopped(pid, settle) as there:
         number = there.call(_SYS_USERFAULTFD, os.O_CLOEXEC | os.O_NONBLOCK | _USER_MODE_ONLY)
         try:
@@ -268,7 +268,7 @@ def _introduced(fd: int) -> bool:
 
 
 def _registered(fd: int, start: int, end: int) -> bool:
-    """And none of its pages counts as protected yet: some may, of an earlier watch, and would not be armed."""
+    """Register an area and clear protection of an earlier watch, as such pages would not be armed."""
     words = np.array([start, end - start, _WRITE_PROTECT, 0], dtype=np.uint64)
     plain = np.array([start, end - start, 0], dtype=np.uint64)
     if syscalls.ioctl(fd, _UFFDIO_REGISTER, words.ctypes.data) != 0:
@@ -277,7 +277,7 @@ def _registered(fd: int, start: int, end: int) -> bool:
 
 
 def _areas(pid: int) -> Iterator[tuple[int, int]]:
-    """Private memory that is no file's."""
+    """Private memory without a file."""
     for m in procfs.mappings(procfs.text(pid, "maps")):
         private = m.mode[0] == "r" and m.mode[3] == "p" and not m.inode
         if private and m.end - m.start >= AREA_BYTES_MIN and not m.name.startswith(_OWN):

@@ -1,4 +1,4 @@
-"""What the agent's loop asks of a checkpoint engine, and what it may rely on."""
+"""The interface of a checkpoint engine: what the agent's loop asks of it, and what the loop may rely on."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from spotsurfer_agent.host.shim_protocol import ShimGone
 class EngineError(Exception):
     """One sentence for the user.
 
-    `kind` is "start", "user" (that of the job is unknown there), "save", "restore" (the image is to blame), "store"
-    (which did not answer during a restore), "refused" (facts forbid it, and nothing was touched; or the machine failed at a
-    restore: another one may do) or "image" (the job's container image can't be used anywhere).
+    `kind` is "start", "user" (the job's user is unknown there), "save", "restore" (the image is to blame), "store" (no answer
+    during a restore), "refused" (facts forbid it, and nothing was touched; or the machine failed at a restore: another one may
+    do) or "image" (the job's container image can't be used anywhere).
     """
 
     def __init__(self, kind: str, sentence: str) -> None:
@@ -30,14 +30,14 @@ class EngineError(Exception):
 
 
 def blame(error: Exception) -> str:
-    """The kind of a restore that failed: neither a store that does not answer nor the machine is a fault of the image."""
+    """The kind of a failed restore: an unreachable store or a machine's fault does not blame the image."""
     if isinstance(error, StoreError):
         return "store"
     return "refused" if isinstance(error, OSError | ShimGone) else "restore"
 
 
 def plainly(error: Exception) -> str:
-    """What went wrong, for the user: a full disk has a remedy."""
+    """An error as a sentence for the user; for a full disk with the remedy."""
     if isinstance(error, OSError) and error.errno in FULL:
         return "the machine's disk is full: ask for a larger one"
     if isinstance(error, OSError) and error.errno == 0:  # one of ours: a sentence
@@ -66,11 +66,11 @@ class Status:
     log: dict[str, int] | None = None  # stream -> absolute bytes spooled so far
     pending_final: str | None = None  # a final save waits, frozen, for its verdict: the checkpoint's id
     arriving_bytes: int | None = None  # memory still missing after a lazy restore; None = all is there
-    lost_because: str = ""  # LOST: what is known of it, a sentence
-    image_is_bad: bool = False  # LOST: every restore from the same checkpoint would end so
+    lost_because: str = ""  # LOST: the known cause, a sentence
+    image_is_bad: bool = False  # LOST: every restore from the same checkpoint would end like this
     step: int = 0  # of the job's steps: the one that runs, or ended
-    pending_seconds: float = 0.0  # for so long `pending_final` has stood still
-    saved_itself: bool = False  # EXITED, but only because it had been told to save itself: `go_on` starts it again
+    pending_seconds: float = 0.0  # how long `pending_final` has stood still
+    saved_itself: bool = False  # EXITED, but only because the agent had it save itself: `go_on` starts it again
     near_miss: NearMiss | None = None  # frozen, because its memory was about to end; or LOST, because it did
 
 
@@ -84,10 +84,10 @@ class Protection:
 
 @dataclass(frozen=True, slots=True)
 class SaveRequest:
-    """One save. `commit` creates the head entry and says whether it is ours; it is called when all else is durable.
+    """One save. `commit` creates the head entry and returns whether it is ours; it is called when all else is durable.
 
     When `commit` raises, its entry may or may not exist: a final save then leaves the job frozen, as `pending_final`, for
-    `settle`. With `keep` it also does so after a yes.
+    `settle`. With `keep` it stays frozen even after a successful commit.
     """
 
     checkpoint: str
@@ -98,16 +98,16 @@ class SaveRequest:
     base: str | None
     commit: Callable[[Manifest], bool]
     progress: Callable[[str], None]  # a short stage name, whenever it changes
-    keep: bool = False  # a final one: the job stays frozen after it, as `pending_final`, where the engine can do that
-    urgent: bool = False  # the cloud takes the machine: what is only desirable must not stand in the way
-    pressed: bool = False  # it was frozen because its memory was about to end: nothing of it can be run
+    keep: bool = False  # final save: the job stays frozen after it, as `pending_final`, if the engine supports that
+    urgent: bool = False  # the cloud takes the machine: skip everything optional
+    pressed: bool = False  # frozen because its memory was about to end: no process of it can run
     condemned: frozenset[str] = frozenset()  # chunks and packs in the store that must not be relied on
     steps: tuple[StepRun, ...] = ()  # of the job that began, the newest last: they become part of the manifest
 
 
 @dataclass(frozen=True, slots=True)
 class Still:
-    """The job's scratch to be read while the job runs on. `is_still`: nothing in it changes meanwhile."""
+    """The job's scratch for reading while the job runs on. `is_still`: nothing in it changes meanwhile."""
 
     path: str
     is_still: bool
@@ -126,7 +126,7 @@ class Engine(Protocol):
 
     @property
     def note(self) -> str:
-        """Something to tell about the last save or restore although it worked; empty = nothing."""
+        """A remark about the last successful save or restore; empty = none."""
         ...
 
     def protection(self) -> Protection:
@@ -134,18 +134,18 @@ class Engine(Protocol):
         ...
 
     def look(self) -> None:
-        """Look, if that is due, at what the job holds; called now and then from a thread of its own."""
+        """Inspect the job's processes, if that is due; called now and then from a separate thread."""
         ...
 
     def unfit(self, manifest: Manifest, *, whole: bool = True) -> str:
-        """Why this machine could not continue a checkpoint, both values named; empty = nothing is known against it.
+        """Why this machine could not continue a checkpoint, with both values; empty = no known obstacle.
 
-        With `whole` everything that the job brings is here, so its files are looked at too. Raises StoreError.
+        With `whole` all of the job's files are here, so they are checked, too. Raises StoreError.
         """
         ...
 
     def expect(self, manifest: Manifest) -> None:
-        """A restore of this or a later checkpoint may be ordered at any moment: start what can be. Idempotent."""
+        """A restore of this or a later checkpoint may come at any moment: start what can start now. Idempotent."""
         ...
 
     def preflight(self) -> list[str]:
@@ -153,7 +153,7 @@ class Engine(Protocol):
         ...
 
     def prepare(self, spec: Spec, progress: Callable[[str], None]) -> None:
-        """Have what the job needs of this machine before it comes, its container image above all; nothing of it is touched.
+        """Get what the job needs on this machine before it comes, above all its container image; the job is not touched.
 
         May take minutes, is idempotent, and may be called from a thread of its own. Raises EngineError("image"), ("store") or
         ("refused"), StoreError.
@@ -167,23 +167,23 @@ class Engine(Protocol):
     def next_step(self, spec: Spec, log: Mapping[str, int]) -> None:
         """Start the command on what the step before it left: its files stay, its processes end. Raises EngineError("start").
 
-        `log` says how much output there is already. Also where the step before has left no trace but its files.
+        `log` says how much output there is already. Works even if the step before left only its files.
         """
         ...
 
     def go_on(self, spec: Spec) -> None:
-        """Start a program again that ended as it saved itself (`Status.saved_itself`), on its files.
+        """Start a program again on its files after it saved itself and ended (`Status.saved_itself`).
 
-        Raises EngineError("start"), and StoreError where that can be tried again.
+        Raises EngineError("start"), and StoreError if a retry may help.
         """
         ...
 
     def save(self, request: SaveRequest) -> SaveFacts:
         """Freeze, snapshot, upload, manifest, commit.
 
-        Live: the job goes on as soon as its bytes are safe locally. Final: it stays frozen until `commit` said yes, and is
-        then dead, or kept; a no or any failure lets it run on unharmed and raises EngineError("save"). If it ends by itself
-        meanwhile: the same. One that ended because it saved itself is `saved_itself` afterwards, whatever became of the save.
+        Live: the job goes on as soon as its bytes are safe locally. Final: it stays frozen until `commit` returns True, and
+        is then dead, or kept; False or any failure lets it run on unharmed and raises EngineError("save"), as does a job that
+        ends by itself meanwhile. A job that ended because it saved itself is `saved_itself` afterwards, even after a failure.
         """
         ...
 
@@ -204,7 +204,7 @@ class Engine(Protocol):
         ...
 
     def unguard(self) -> None:
-        """A job that was frozen because its memory was about to end goes on, and is not stopped again. Idempotent."""
+        """Let a job go on that was frozen because its memory was about to end, and don't stop it again. Idempotent."""
         ...
 
     def kill(self) -> None:
@@ -219,7 +219,7 @@ class Engine(Protocol):
         ...
 
     def settle(self, committed: bool) -> None:
-        """Give the verdict for `pending_final`: True kills the frozen job, False lets it run on."""
+        """Decide about `pending_final`: True kills the frozen job, False lets it run on."""
         ...
 
     def read_log(self, stream: str, offset: int, limit: int) -> bytes:

@@ -1,4 +1,7 @@
-"""What a job finds around it: its root and mounts, its user, its variables and secrets."""
+"""What a job finds around it: its root and mounts, its user, its variables and secrets.
+
+What was prepared for the running job is written to `root.json`, so that an agent that takes over finds the same.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,12 @@ from spotsurfer_agent.prepare.images.cache import Images, Root
 from spotsurfer_agent.prepare.images.registry import ImageError
 from spotsurfer_agent.prepare.inputs import delivery
 
-# As whom a job runs. Users of an image are from its own /etc/passwd and /etc/group, not from the machine's.
+# ---- The job's user: users of an image come from its own /etc/passwd and /etc/group, not from the machine's
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """As whom the job runs."""
+    """The user and groups that the job runs as."""
 
     uid: int
     gid: int
@@ -36,18 +39,18 @@ class Account:
 
 
 class UnknownUser(OSError):
-    """A user or group that is not there: no other machine with the same image would fare better."""
+    """A user or group does not exist. The same image would fail on any other machine, too."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(0, sentence)
 
 
-NOBODY = Account(65534, 65534, [65534], "nobody")  # numbers that own nothing on any machine, whether it has a name for them
+NOBODY = Account(65534, 65534, [65534], "nobody")  # ids that own nothing on any machine, whether it names them or not
 ROOT = Account(0, 0)
 
 
 def unprivileged(account: Account) -> Account:
-    """Of a job whose user did not say who it is: whom its image names, unless that is root."""
+    """The account of a job that names no user: its image's user, unless that is root."""
     return NOBODY if account.uid == 0 else account
 
 
@@ -82,7 +85,7 @@ def _group(groups: list[list[str]], group: str) -> int:
 
 
 def _table(path: Path, columns: int) -> list[list[str]]:
-    """Lines with enough columns and numbers where numbers belong; a link is not followed: it would lead out of the image."""
+    """Lines with enough columns and valid numbers. A link is not followed: it would lead out of the image."""
     if path.is_symlink() or path.parent.is_symlink() or not path.is_file():
         return []
     lines = [line.split(":") for line in path.read_text(errors="replace").splitlines()]
@@ -90,10 +93,11 @@ def _table(path: Path, columns: int) -> list[list[str]]:
     return [x for x in lines if len(x) >= columns and all(x[i].isdigit() for i in numbers)]
 
 
-# What one job's processes get of its secrets: variables of their environment, and files in a memory of their own.
+# ---- Secrets for one job's processes: environment variables, and files in memory
 #
-# The files lie in a tmpfs of the job's own mount namespace, made anew at each start and before each restore and gone with its
-# last process: never on a disk, never in an image (a mount that is not the job's own is not dumped), the same everywhere.
+# The files lie in a tmpfs of the job's own mount namespace. It is made anew at each start and before each restore, and goes
+# with the job's last process. So they are never on a disk and never in an image (a mount that is not the job's own is not
+# dumped).
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +109,7 @@ class SecretBag:
 
 
 def fetch_secret_bag(store: ObjectStore, keys: Keys, spec: Spec) -> SecretBag:
-    """Those that the specification names. Raises sealed.SecretsLost where one is missing, StoreError."""
+    """The secrets that the specification names. Raises SecretsLost if one is missing, StoreError."""
     bag = SecretBag()
     found = sealed_objects.fetch_secrets(store, keys, spec.job) if spec.secrets else {}
     for name, form in spec.secrets.items():
@@ -118,11 +122,11 @@ def fetch_secret_bag(store: ObjectStore, keys: Keys, spec: Spec) -> SecretBag:
     return bag
 
 
-# NCCL so that a job on several GPUs can be saved: between processes by sockets alone.
+# ---- NCCL settings for saves of jobs on several GPUs: sockets only between processes
 #
-# The driver can't save memory that GPUs share. A job that asks for two GPUs or more gets these settings, and one that has
-# SPOTSURFER_NCCL=sockets in its environment; SPOTSURFER_NCCL=own keeps them away. What a job sets itself stays. They cost
-# speed: docs/gpu.md has the figures.
+# The driver can't save memory that GPUs share. So a job that asks for two GPUs or more gets these settings, and so does one
+# with SPOTSURFER_NCCL=sockets in its environment; SPOTSURFER_NCCL=own keeps them away. Variables that a job sets itself stay.
+# They cost speed: docs/gpu.md has the figures.
 
 ASKED, SOCKETS = "SPOTSURFER_NCCL", "sockets"
 SETTINGS = {
@@ -138,13 +142,11 @@ SETTINGS = {
 
 
 def nccl_environment(own: Mapping[str, str], gpus: int = 0) -> dict[str, str]:
-    """What is added to a job with this environment of its own that asked for so many GPUs."""
+    """Variables to add for a job with this environment and so many GPUs."""
     return SETTINGS if own.get(ASKED, SOCKETS if gpus > 1 else "") == SOCKETS else {}
 
 
-# What a job finds around it: its root (the machine's own or a container image), what is mounted below, who it is, its words.
-#
-# What was brought for the job that runs is written to `root.json`, so that an agent that takes over finds the same.
+# ---- The surroundings: root (the machine's own or a container image), mounts, user, command line
 
 FILE, MOUNTS = "root.json", "mounts.json"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -162,14 +164,14 @@ class Beginning:
 
 
 class World:
-    """The surroundings of the job of one base folder."""
+    """The surroundings of the job in one base folder."""
 
     def __init__(self, base: Path, job: str, images: Images) -> None:
         self.images, self.host = images, network.hostname_of(job)
         self._base, self._folder = base, base / "job"
 
     def prepare(self, spec: Spec, progress: Callable[[str], None] = lambda _: None, host: str = "") -> Root | None:
-        """Have the job's root on this machine; None where that is the machine's own. `host`: see `bring`.
+        """Get the job's root onto this machine; None if that is the machine's own. `host`: see `bring`.
 
         Raises EngineError, StoreError.
         """
@@ -181,7 +183,7 @@ class World:
         return root
 
     def _lay_names(self, *, machine: bool, hosts: tuple[str, ...]) -> None:
-        """What the job looks names up in; `machine`: it has the machine's root, and so what the machine knows."""
+        """Lay the files for name lookups; `machine`: the job has the machine's root, and so the machine's files."""
         names = self._folder / root_fs.NAMES
         names.mkdir(exist_ok=True)
         known = Path(root_fs.HOSTS).read_text(errors="surrogateescape") if machine and root_fs.has_hosts() else HOSTS
@@ -190,9 +192,9 @@ class World:
             (names / name).chmod(0o644)  # for the job's user, too
 
     def bring(self, spec: Spec, host: str = "") -> None:
-        """The same, and note that it is this job's, with what is mounted there. Raises EngineError, StoreError.
+        """`prepare`, and record the root as this job's, with its mounts. Raises EngineError, StoreError.
 
-        `host`: what an image takes for the machine's name; that of a copy is the name of the job that it is a copy of.
+        `host`: the host name inside an image; for a copy of a job it is the name of the original job.
         """
         root, extra = self.prepare(spec, host=host), self.brought(spec)
         shim_protocol.write_durably(self._folder / MOUNTS, {"mounts": [asdict(m) for m in extra]})
@@ -209,44 +211,44 @@ class World:
         return Root.from_json(raw) if raw is not None else None
 
     def mounts(self, scratch: str, spec: Spec | None = None, extra: Sequence[root_fs.Mount] = ()) -> list[root_fs.Mount]:
-        """What is mounted below the job's root: of the job that runs, or of one that is to come."""
+        """The mounts below the job's root, of the running job or of one to come."""
         image = self.path if spec is None else spec.image
         return root_fs.mounts(str(self._base), scratch, image, [*self.brought(spec), *extra])
 
     def brought(self, spec: Spec | None = None) -> list[root_fs.Mount]:
-        """What inputs and shared file systems add to the mounts of the job that runs, or of one that is to come."""
+        """The mounts for inputs and shared file systems, of the running job or of one to come."""
         if spec is not None:
             return [*delivery.input_mounts(spec, str(self._base)), *self._devices(spec).mounts]
         told = shim_protocol.read_json(self._folder / MOUNTS) or {}
         return [root_fs.Mount(**m) for m in told.get("mounts", [])]
 
     def _devices(self, spec: Spec) -> cdi.Devices:
-        """What its devices add to a job with an image: without one it has the machine's own libraries. Raises EngineError."""
+        """What devices add to a job with an image; without one it has the machine's own libraries. Raises EngineError."""
         try:
             return cdi.find(tuple(spec.devices) if spec.image else ())
         except ImageError as e:
             raise EngineError(e.kind, str(e)) from e
 
     def _make_points(self, root: Path, extra: Sequence[root_fs.Mount]) -> None:
-        """In an image, what lies outside of the job's scratch has to be mounted on something."""
+        """Make mount points in an image for mounts outside of the job's scratch."""
         try:
             cache.mount_points(root, str(self._base), [m for m in extra if not m.target.startswith(f"{self._base}/")])
         except ImageError as e:
             raise EngineError(e.kind, str(e)) from e
 
     def digest(self, spec: Spec | None = None) -> str:
-        """Of the image of the job that runs, or of one that is to come; "" = none, or not known yet. Raises StoreError."""
+        """The image's digest, of the running job or of one to come; "" = none, or not known yet. Raises StoreError."""
         if spec is not None:
             return self.images.digest(spec)
         root = self.root
         return root.digest if root is not None else ""
 
     def place(self, mounts: Sequence[root_fs.Mount]) -> Callable[[str], str]:
-        """Where on this machine lies what the job sees under a path."""
+        """From a path of the running job to the path on this machine."""
         return _placing(mounts, self.path)
 
     def to_come(self, scratch: str, spec: Spec) -> Callable[[str], str] | None:
-        """The same for a job that is to come; None while its root is not here. Raises EngineError, StoreError."""
+        """`place` for a job to come; None while its root is not here. Raises EngineError, StoreError."""
         root = self.images.here(spec)
         if root is None and spec.image:
             return None
@@ -254,12 +256,12 @@ class World:
 
     @property
     def path(self) -> str:
-        """Of the job's root on this machine; "" = the machine's own."""
+        """Path of the job's root on this machine; "" = the machine's own."""
         root = self.root
         return root.path if root is not None else ""
 
     def beginning(self, spec: Spec, scratch: Path) -> Beginning:
-        """How the command begins; its folder below the scratch is made. Raises OSError, trees.UnsafePath."""
+        """How the command begins; makes its folder below the scratch. Raises OSError, UnsafePath."""
         own = "work" if spec.folder in ("", ".") else "work/" + "/".join(tree.parts(spec.folder))
         root_fs.make_folder(scratch / own)
         folder, root, account = f"{self._base}/{own}", self.root, self.account(spec)
@@ -269,7 +271,7 @@ class World:
         words = root.config.words(spec.entry_point, spec.command)
         if not words:
             raise OSError(0, f"the image {spec.image} names no program: add command to the job file")
-        # A job that speaks of files has a folder of its own for them; else the program begins where its image says.
+        # A job that names files begins in its own folder; else the program begins in its image's working folder.
         speaks = spec.inputs or spec.fetches or spec.outputs or spec.folder not in ("", ".")
         there = folder if speaks or not root.config.folder else os.path.normpath("/" + root.config.folder.lstrip("/"))
         devices = self._devices(spec)
@@ -277,7 +279,7 @@ class World:
         return Beginning(words, there, account, devices.added_to(root.config.environment))
 
     def account(self, spec: Spec) -> Account:
-        """As whom the job begins. Raises UnknownUser."""
+        """The account that the job begins with. Raises UnknownUser."""
         if (root := self.root) is None:
             return _account(spec.user)
         if spec.user == UNPRIVILEGED:
@@ -290,7 +292,7 @@ def _placing(mounts: Sequence[root_fs.Mount], path: str) -> Callable[[str], str]
 
 
 def _account(user: str | None) -> Account:
-    """An account of the machine; root where none is named, as in jobs of before. Raises UnknownUser."""
+    """An account of the machine; root if none is named, as in older jobs. Raises UnknownUser."""
     if user is None or user == UNPRIVILEGED:
         return ROOT if user is None else NOBODY
     try:

@@ -19,14 +19,14 @@ from spotsurfer_wire.messages import StepRun
 
 from spotsurfer_agent.host import network, root_fs
 
-# What programs may choose of the processor at their start, so that they can go on on an older one.
+# ---- Caps: limits on the processor features that programs use, so that they can go on on an older processor
 #
-# A program looks at the processor once, when it starts, and takes the routines that suit it; continued where an instruction is
-# missing, it dies. So each library that is known to choose is told not to go beyond a level of the x86-64 psABI. This is a list
-# of switches, not a wall: code that asks the processor by itself takes what is there.
+# A program looks at the processor once, when it starts, and chooses its routines. If it goes on on a processor without one of
+# the instructions, it dies. So each library that is known to choose gets a setting that keeps it within a level of the x86-64
+# psABI. These are switches, not a wall: code that asks the processor directly uses what is there.
 
 # Flags of /proc/cpuinfo that each level adds (x86-64 psABI, table "Micro-Architecture Levels"); `abm` is lzcnt, `pni` is sse3.
-# Beside the levels, what every server has: named because no switch below turns it off.
+# COMMON adds flags that every server has: they are listed because no switch below turns them off.
 COMMON = frozenset(
     [
         "fpu",
@@ -49,7 +49,7 @@ COMMON = frozenset(
 )
 V2 = COMMON | frozenset(["cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"])
 V3 = V2 | frozenset(["avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"])
-# What glibc 2.33 and newer call a feature that has to be switched off (manual, "Hardware Capability Tunables").
+# glibc's names (2.33 and newer) of features to switch off (manual, "Hardware Capability Tunables").
 _AVX512 = [
     "AVX512F",
     "AVX512VL",
@@ -81,7 +81,7 @@ _BEYOND_V2 = [*_BEYOND_V3, "AVX2", "AVX", "FMA", "F16C", "BMI1", "BMI2", "LZCNT"
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """A level: the instructions that an image may need at most, and the switches that see to it."""
+    """A level: the instructions that an image may need at most, and the switches that enforce it."""
 
     name: str
     flags: frozenset[str]
@@ -92,7 +92,7 @@ def _glibc(names: list[str]) -> str:
     return "glibc.cpu.hwcaps=" + ",".join(f"-{n}" for n in names)
 
 
-# Variable -> who reads it and where that is written down:
+# Variable -> its reader and the documentation:
 #   GLIBC_TUNABLES         the C library and its loader: GNU C Library manual, "Hardware Capability Tunables"
 #   OPENBLAS_CORETYPE      OpenBLAS, whose kernels are named by processor: its README, "Support for multiple targets"
 #   MKL_ENABLE_INSTRUCTIONS  Intel MKL: developer guide, "Instruction Set Specific Dispatching on Intel Architectures"
@@ -136,20 +136,20 @@ CAPS["portable"] = CAPS["x86-64-v3"]  # on every server of the large clouds sinc
 
 
 def cpu_cap_environment(cpu: str) -> dict[str, str]:
-    """Variables for programs under this cap; none for "any", and none on other processors."""
+    """Variables for programs under this cap; none for "any" or on other processor architectures."""
     cap = CAPS.get(cpu)
     return dict(cap.environment) if cap is not None and platform.machine() == "x86_64" else {}
 
 
 def in_force(environment: dict[str, str]) -> str:
-    """The cap that these variables of a process amount to; empty for none."""
+    """The cap that these variables of a process set; empty for none."""
     return next((c.name for c in CAPS.values() if all(environment.get(k) == v for k, v in c.environment.items())), "")
 
 
 def capped(facts: dict[str, str], level: str) -> dict[str, str]:
-    """Facts of an image or a machine as they are to be compared: instructions beyond the cap do not count.
+    """Facts of an image or a machine for the comparison, without instructions beyond the cap.
 
-    The register state does: it is saved and brought back as a whole, used or not.
+    The register state stays in: it is saved and restored as a whole, used or not.
     """
     cap = CAPS.get(level)
     if cap is None:
@@ -158,23 +158,22 @@ def capped(facts: dict[str, str], level: str) -> dict[str, str]:
     return {**facts, "cpu instructions": " ".join(sorted(own & cap.flags))}
 
 
-# What an image needs of the machine that restores it, found before a failed restore finds it.
+# ---- Facts: what an image needs of the machine that restores it, compared before a restore
 #
-# Each fact is a line of text. Names tell how it is compared: `needs` below is the table. What is not in the table is for
-# people.
+# Each fact is a line of text. `RULES` below decides by name how it is compared; facts without a rule are for people.
 
-# Instruction sets a program may have chosen at its start; what only the kernel uses is no concern of an image.
+# Instruction sets that a program may have chosen at its start, without those that only the kernel uses.
 INSTRUCTIONS = re.compile(
     r"fpu|cx8|cmov|mmx\w*|fxsr\w*|sse\w*|ssse3|pni|sse4_[12]|popcnt|aes|pclmulqdq|avx\w*|fma\w*|f16c|rdrand|rdseed|adx|movbe|bmi[12]"
     r"|abm|lahf_lm|sha_ni|sha512|sm3|sm4|vaes|vpclmulqdq|gfni|clflush\w*|clwb|fsgsbase|erms|fsrm|rtm|hle|cx16|xsave\w*|amx_\w+|movdiri"
     r"|movdir64b|serialize|rdpid|rdtscp|pku|ospke|3dnow\w*|xop|tbm|fma4|misalignsse|wbnoinvd|cldemote|waitpkg|enqcmd|user_shstk"
 )
-# Each one is a part of the register state that is saved and brought back; its layout must be the same.
+# Parts of the saved register state, whose layout must be the same.
 REGISTERS = ("fpu", "sse", "avx", "avx512f", "pku", "ospke", "amx_tile", "xsaves", "xsavec", "user_shstk")
-NUMBERS = "inode numbers"  # how the disk gives them: of images in which a program knows a file by its number
-ORDER = "order of folders"  # how positions in folders come about: of images in which a program was listing one
+NUMBERS = "inode numbers"  # how the disk assigns them: in images with a program that knows a file by its number
+ORDER = "order of folders"  # how the disk assigns positions in folders: in images with a program that was listing one
 NO_IMAGE = "none: the machine's own root"
-HOST = "host name"  # that the job goes by
+HOST = "host name"  # of the job
 HIDDEN = ("/dev/", "/proc/", "/sys/", "/run/", "/tmp/", "/var/tmp/", "/memfd:", "/SYSV", "/anon_hugepage")  # noqa: S108
 
 
@@ -198,7 +197,7 @@ def machine_facts(criu: str, base: str, mounts: Iterable[str], image: str = "") 
 
 @functools.cache
 def processor() -> str:
-    """This machine's processor for people: its name, and a hash of what is compared; equal hashes are equal to an image."""
+    """This machine's processor for people: its name, and a hash of the compared facts."""
     text = Path("/proc/cpuinfo").read_text()
     name = next((line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")), "")
     facts = machine_facts("", "", ())
@@ -207,7 +206,7 @@ def processor() -> str:
 
 
 def plain(base: str, image: str = "") -> dict[str, str]:
-    """The facts that matter to a job which is started anew from its files, in the root that it had."""
+    """The facts that matter to a job that starts anew from its files, in the same root."""
     return {
         "machine": platform.machine(),
         "kernel": platform.release(),
@@ -217,12 +216,12 @@ def plain(base: str, image: str = "") -> dict[str, str]:
 
 
 def step(runs: Sequence[StepRun]) -> dict[str, str]:
-    """For people: which step of the job an image is of."""
+    """For people: the image's step of the job."""
     return {"step": f"{runs[-1].number + 1}: {runs[-1].name}"} if runs else {}
 
 
 def host(pids: Iterable[int]) -> dict[str, str]:
-    """What the job goes by: all of its processes share it."""
+    """The job's host name, which all of its processes share."""
     for pid in pids:
         with contextlib.suppress(OSError):  # it ends
             return {HOST: network.hostname_of_process(pid)}
@@ -238,10 +237,10 @@ def _cpu_flags(text: str) -> set[str]:
 
 
 def files(pids: Iterable[int], base: str, place: Callable[[str], str] = str, written: Sequence[str] = ()) -> dict[str, str]:
-    """Facts of what the processes use: files outside of the scratch, mapped or open, and the cap that they were started under.
+    """Facts of the processes: mapped or open files outside of the scratch, and the cap that the processes started with.
 
-    The processes stand still. `place` tells where on this machine lies what the job sees under a path. Files below `written`
-    are left out: they go on growing.
+    The processes stand still. `place` maps a path of the job to one on this machine. Files below `written` are left out,
+    because they keep growing.
     """
     paths: set[str] = set()
     pids = list(pids)
@@ -254,7 +253,7 @@ def files(pids: Iterable[int], base: str, place: Callable[[str], str] = str, wri
 
 
 def _cap(pid: int) -> str:
-    """What this process and its libraries were told not to use; one that was started otherwise spoils it for all."""
+    """The cap of this process and its libraries; one process without a cap makes the whole image uncapped."""
     try:
         words = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="surrogateescape").split("\0")
     except OSError:
@@ -283,7 +282,7 @@ def _opened(pid: int) -> set[str]:
 
 
 def file_fact(path: str) -> str:
-    """Size and build-id of a file, or that it is not there."""
+    """Size and build-id of a file, or that it is missing."""
     try:
         st = Path(path).stat()
         if not os.path.isfile(path):  # noqa: PTH113
@@ -327,7 +326,7 @@ def _note(data: bytes) -> str:
     return ""
 
 
-# ---------------------------------------------------------------- comparing
+# ---- Comparing
 
 
 def _same(theirs: str, ours: str) -> bool:
@@ -335,7 +334,7 @@ def _same(theirs: str, ours: str) -> bool:
 
 
 def _same_mounts(theirs: str, ours: str) -> bool:
-    """Images of before jobs had a host name have no mount for it."""
+    """Compare mounts; older images lack the mount for the host name."""
     return set(ours.split()) - {root_fs.HOSTS} == set(theirs.split()) - {root_fs.HOSTS} and _within(theirs, ours)
 
 
@@ -370,10 +369,9 @@ RULES: dict[str, Callable[[str, str], bool]] = {
 
 
 def refusal(image: dict[str, str], here: dict[str, str], place: Callable[[str], str] | None = str) -> str | None:
-    """Why an image with these facts can't be restored where these are the facts: one sentence with what differs, or None.
+    """Why an image with facts `theirs` can't be restored on a machine with facts `ours`: one sentence, or None.
 
-    `place` tells where on this machine lies what the job sees under a path; with None files are not looked at: the job's root
-    is not here yet.
+    `place` maps a path of the job to one on this machine. None = the job's root is not here yet, so files are not checked.
     """
     level = image.get("cpu cap", "")
     image, here = capped(image, level), capped(here, level)

@@ -1,4 +1,4 @@
-"""The agent's side of a pager: starting one, waiting for it, and what its files say of a job whose memory still arrives."""
+"""The agent's side of a pager: starts it, waits for it, and reads its files about a job with memory still arriving."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from spotsurfer_agent.restore.pager.protocol import BLAME_STORE, Loss, PagerPlan
 from spotsurfer_agent.store.credentials import StoreAccess
 
 READY_SECONDS = 600.0  # a slow store may have to send small files first
-PRINTS_SECONDS = 2.0  # a save that has them sends so much less that a moment is worth it
+PRINTS_SECONDS = 2.0  # with them the next save sends so much less that the wait is worth it
 LOOK_SECONDS = 0.005
 HANGS = "CRIU waited for something that does not answer and was ended; a network file system in use may be the reason"
-# One thread until the holders are made: numpy would start some of its own.
+# Until the holders exist there must be only one thread: numpy would start some of its own.
 _ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
@@ -35,14 +35,14 @@ class CantBring(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """How a process of its own reaches the store, and how it may restore."""
+    """How a separate process reaches the store, and how it may restore."""
 
     way: StoreAccess
     key: str = ""  # the lineage's secret, in hexadecimal digits
     lazy: bool = True
     memory_bytes: int = 256 << 20
     cache: str = ""  # folder of objects that were fetched ahead; "" = there is none
-    hands: int | None = None  # see `Plan`
+    hands: int | None = None  # see `PagerPlan`
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,11 @@ class RestorePlace:
     work: Path  # and for the server of faults there
     job: str
     python: tuple[str, ...]
-    prints: Path  # where the fingerprints of the image's pages are to be kept
+    prints: Path  # destination of the fingerprints of the image's pages
 
 
 def standing(folder: Path, python: tuple[str, ...]) -> subprocess.Popen[bytes]:
-    """A pager that loads its modules and waits to be told; it ends with whoever could tell it. Raises OSError."""
+    """A pager that loads its modules and waits for its plan; it ends with the process that started it. Raises OSError."""
     with (folder / "pager.log").open("ab") as log:
         return subprocess.Popen(
             [*python, "-m", "spotsurfer_agent.restore.pager"],
@@ -68,10 +68,10 @@ def standing(folder: Path, python: tuple[str, ...]) -> subprocess.Popen[bytes]:
 
 
 class Bringing:
-    """A pager that does one restore. It outlives the agent while memory arrives."""
+    """A pager for one restore. It outlives the agent while memory arrives."""
 
     def __init__(self, place: RestorePlace, process: subprocess.Popen[bytes] | None = None) -> None:
-        """`process`: one that stands by; else one is started, and loads its modules while the files are put in place.
+        """`process`: a standby pager; without one this starts one, which loads its modules while files are put in place.
 
         Raises OSError.
         """
@@ -81,7 +81,7 @@ class Bringing:
         self._process = process if process is not None and alive else standing(place.folder, place.python)
 
     def begin(self, image: Manifest, keys: Keys, origin: Origin, group: JobCgroup, joins: JobCgroup) -> None:
-        """Tell it what to bring; `group` is the job's, and `joins` is the one that it becomes part of. Raises OSError."""
+        """Send the plan; `group` is the job's control group, and `joins` the one that the pager joins. Raises OSError."""
         p = self._place
         path = p.work / "manifest"
         path.write_bytes(manifest.encode(image, keys))
@@ -110,7 +110,7 @@ class Bringing:
             self._process.stdin.close()
 
     def ready(self) -> bool:
-        """Wait until CRIU may connect; True for a lazy restore. Raises CantBring, and StoreError where that is why."""
+        """Wait until CRIU may connect; True for a lazy restore. Raises CantBring, or StoreError if the store is the cause."""
         end = time.monotonic() + READY_SECONDS
         while time.monotonic() < end:
             state = PagerState.read(self._place.folder)
@@ -122,15 +122,15 @@ class Bringing:
         raise self.trouble() or CantBring(f"its memory can't be brought: see {self._place.folder}/pager.log")
 
     def trouble(self) -> CantBring | StoreError | None:
-        """What went wrong there."""
+        """The pager's error."""
         state, loss = PagerState.read(self._place.folder), Loss.read(self._place.folder)
         why, blame = (loss.sentence, loss.blame) if loss is not None else ("", "")
-        if state is not None and state.phase is Phase.FAILED and state.error:  # else it only tells what it waits for
+        if state is not None and state.phase is Phase.FAILED and state.error:  # in other phases `error` is only what the pager waits for
             why, blame = state.error, state.blame
         return (StoreError if blame == BLAME_STORE else CantBring)(why) if why else None
 
     def stop(self) -> None:
-        """End it: the restore failed, and it may not have joined the group yet that ends with the job. Idempotent."""
+        """End the pager after a failed restore: it may not be in the job's group yet, which ends with the job. Idempotent."""
         self._process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(10.0)
@@ -138,7 +138,7 @@ class Bringing:
 
 @contextlib.contextmanager
 def getting_on(folder: Path, work: Path, group: JobCgroup) -> Iterator[None]:
-    """While the shim of a job's folder restores in the body: CRIU is ended where it does nothing more. Raises ShimRefused."""
+    """Context of a shim's restore: ends CRIU if it makes no progress. Raises ShimRefused."""
     give_up = tools.ending_criu(folder, "end_restore")
     with tools.watched(lambda: _signs(folder, work / "restore.log", group), give_up, tools.STALL_SECONDS) as hung:
         try:
@@ -148,7 +148,7 @@ def getting_on(folder: Path, work: Path, group: JobCgroup) -> Iterator[None]:
 
 
 def _signs(folder: Path, log: Path, group: JobCgroup) -> object:
-    """What changes as long as CRIU works, or waits with reason: for memory that arrives, or for a store that is away."""
+    """Values that change while CRIU works, or waits for arriving memory or for an unreachable store."""
     state = PagerState.read(folder)
     if state is not None and (state.phase is Phase.ARRIVING or state.error):
         return time.monotonic()
@@ -157,14 +157,14 @@ def _signs(folder: Path, log: Path, group: JobCgroup) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What is known of memory on its way."""
+    """The state of memory on its way."""
 
     arriving_bytes: int | None = None  # None: all is there
     loss: Loss | None = None
 
 
 def arrival(folder: Path, group: JobCgroup) -> Arrival:
-    """How it stands. Where nobody is left who would kill a job without its memory, this does."""
+    """The arrival's state. If no holder is left to kill a job without its memory, this kills it."""
     loss, state = Loss.read(folder), PagerState.read(folder)
     if loss is not None or state is None or not state.lazy or state.phase not in (Phase.READY, Phase.ARRIVING):
         return Arrival(None, loss)
@@ -174,14 +174,14 @@ def arrival(folder: Path, group: JobCgroup) -> Arrival:
     if state is not None and state.phase is Phase.DONE:
         return Arrival()
     loss = Loss.read(folder) or Loss(pager.DEAD)
-    with contextlib.suppress(OSError):  # a full disk: that it is incomplete is seen by whoever looks
+    with contextlib.suppress(OSError):  # a full disk: a later check still finds it incomplete
         loss.write(folder)
     group.kill()
     return Arrival(None, loss)
 
 
 def await_prints(folder: Path, prints: Path) -> None:
-    """Wait a moment while the pager, which has brought all memory, puts down the fingerprints that the next save builds on."""
+    """Wait a moment for the pager, which has brought all memory, to write the fingerprints for the next save."""
     end = time.monotonic() + PRINTS_SECONDS
     while not prints.exists() and time.monotonic() < end:
         state = PagerState.read(folder)

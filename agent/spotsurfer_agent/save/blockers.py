@@ -1,7 +1,7 @@
-"""What a job's processes hold that can't be saved: each thing named with its process, descriptor or path, and the remedy.
+"""Finds what a job's processes hold that can't be saved: each named with its process, descriptor or path, and the remedy.
 
-Looked at before protection is promised and before each save, so it reads /proc only: a few milliseconds for a usual job. Each
-kind of thing is a row of a table; what no row names is left to CRIU.
+The agent looks before it promises protection and before each save, so only /proc is read: a few milliseconds for a usual job.
+Each kind of thing has a check in CHECKS or a row of a table; the rest is left to CRIU.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ NAMESPACES = {
     "ipc": "System V objects",
     "uts": "host name",
 }
-OF_EACH_JOB = ("/", "/proc", "/dev/pts", "/dev/ptmx")  # besides `jobroot.mounts`; see `jobroot.enter`
+OF_EACH_JOB = ("/", "/proc", "/dev/pts", "/dev/ptmx")  # besides `root_fs.mounts`; see `root_fs.enter`
 OWN = ("/tmp/", "/var/tmp/", "/dev/shm/", "/memfd:", "/SYSV", "/proc/", "/dev/")  # noqa: S108 -- the job's own, or not on a disk
-# File systems of the network: who mounted one by itself has it on this machine alone.
+# Network file systems: one that a job mounted by itself is on this machine alone.
 NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "9p", "glusterfs", "beegfs", "gpfs", "afs"})
 MEMORY = ("/memfd:", "/SYSV", "/dev/zero", "/anon_hugepage")  # files that are memory, and saved as that
 BLOCK = 512  # bytes, of `st_blocks`
@@ -74,7 +74,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is looked at. `base` is the agent's folder: the job's own disk."""
+    """The job to look at. `base` is the agent's folder: the job's own disk."""
 
     pids: Sequence[int]
     base: str
@@ -162,13 +162,13 @@ def _traced(tree: _Tree, p: Process) -> Iterator[str]:
 
 
 def _saves(base: str, pid: int) -> bool:
-    """It is the CRIU of a save that an agent before us began: a child of the shim. Raises OSError where it is gone."""
+    """It is the CRIU of a save that an agent before us began: a child of the shim. Raises OSError if it is gone."""
     shim = shim_protocol.read_json(Path(base) / "job" / shim_protocol.STARTED) or {}
     return procfs.status(pid).get("PPid") == str(shim.get("pid"))
 
 
 def _related(tree: _Tree, p: Process) -> Iterator[str]:
-    """What was started in a way that CRIU can't repeat."""
+    """A process that was started in a way that CRIU can't repeat."""
     parent = int(procfs.status(p.pid).get("PPid", "0"))
     above = next((x for x in tree.processes if x.pid == parent), None)
     if above is None:
@@ -193,7 +193,7 @@ def _sessions(tree: _Tree) -> list[str]:
 
 
 def _controlling(tree: _Tree, p: Process) -> Iterator[str]:
-    """/dev/tty is saved only where the same process has the terminal itself, and is in its foreground (criu/tty.c)."""
+    """/dev/tty is saved only if the same process has the terminal itself, and is in its foreground (criu/tty.c)."""
     for fd, name in procfs.descriptors(p.pid):
         if name == "/dev/tty" and not _alone_at(tree, p):
             yield (
@@ -354,7 +354,7 @@ def _deleted(fd: int, name: str, st: os.stat_result) -> Iterator[str]:
 
 
 def _numbered(tree: _Tree, p: Process) -> Iterator[str]:
-    """Who goes on with a file of another number would fail at the next write."""
+    """A process that goes on with a file of another number would fail at the next write."""
     if not tree.job.scratch:
         return
     scratch = Path(tree.job.scratch)
@@ -367,7 +367,7 @@ def _numbered(tree: _Tree, p: Process) -> Iterator[str]:
 
 
 def _device(fd: int, name: str, st: os.stat_result) -> Iterator[str]:
-    if name.startswith(GPUS):  # the driver closes them before a save, or says why it can't: see `engines.cuda`
+    if name.startswith(GPUS):  # the driver closes them before a save, or says why it can't: see `engines.criu_cuda`
         return
     number = (os.major(st.st_rdev), os.minor(st.st_rdev))
     same = stat.S_ISCHR(st.st_mode) and (number in DEVICES or number[0] in TERMINALS)
@@ -464,7 +464,7 @@ def _system_v(_: _Tree, p: Process) -> Iterator[str]:
 
 
 def _network(tree: _Tree, p: Process) -> Iterator[str]:
-    """Links that the job made: each machine gives it the two of `netns.prepare`."""
+    """Links that the job made: each machine gives it the two of `network.prepare`."""
     if p.pid != tree.root or _link(f"/proc/{p.pid}/ns/net") == _link("/proc/self/ns/net"):
         return
     links = {line.split(":")[0].strip() for line in procfs.lines(procfs.text(p.pid, "net/dev"))[2:]}
@@ -508,7 +508,7 @@ def _fuse(root: int) -> list[str]:
 
 
 def _mounts(tree: _Tree) -> list[str]:
-    """What was mounted in the job by itself."""
+    """Mounts that the job made by itself."""
     try:
         lines = mount_lines(procfs.text(tree.root, "mountinfo"))
     except OSError:

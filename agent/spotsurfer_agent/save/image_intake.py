@@ -1,4 +1,4 @@
-"""Takes the image of one dump in as it streams: memory pages on to chunks, all other files to a folder."""
+"""Takes in the image of one dump as it streams: memory pages go on to chunks, all other files to a folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spotsurfer_agent.save.precopy import Aheads, Copied
 from spotsurfer_agent.save.stream import Passed, Receiver, Sink
 
 LOOK_SECONDS = 1.0
-STALL_SECONDS = 60.0  # a frozen job of which nothing was read or sent for so long is let go
+STALL_SECONDS = 60.0  # a frozen job is let go if nothing of it was read or sent for so long
 BUFFER_BYTES = 1 << 18
 
 
@@ -40,9 +40,8 @@ class Intake:
     def ahead(self, pids: list[int], leading: Callable[[], AbstractContextManager[bool]], *, sends: bool) -> Copied:
         """Copy the memory of these processes while they run: the freeze is left with what they write meanwhile.
 
-        `leading` keeps the job from being frozen while its threads are led (`shimwire.leading`).
-        `sends` them at once: what is written meanwhile is sent twice then, but memory and time are saved. Raises what stands in
-        the way.
+        `leading` keeps the job from being frozen while its threads are led (`shim_protocol.leading`). `sends`: send pages at
+        once; pages written meanwhile are sent twice then, but memory and time are saved. Raises what stands in the way.
         """
         with leading() as may:
             self._aheads = Aheads(pids if may else [], self.pages)
@@ -62,7 +61,7 @@ class Intake:
 
     @contextlib.contextmanager
     def _telling(self) -> Iterator[None]:
-        """Who waits for room in a memory that was closed is told why it was."""
+        """A reader that waits for room in memory that was closed gets the reason."""
         try:
             yield
         except Closed:
@@ -79,13 +78,13 @@ class Intake:
 
     @property
     def failure(self) -> BaseException | None:
-        """What went wrong first; a dump that failed meanwhile failed for that reason."""
+        """The first failure; a dump that failed meanwhile failed for that reason."""
         found = self._receiver.failure
         return self.pages.failure or found if found is None or isinstance(found, Closed) else found
 
     @property
     def received_bytes(self) -> int:
-        """That came so far."""
+        """Bytes that came so far."""
         return self._receiver.received_bytes
 
     def drained(self, alive: Callable[[], None]) -> None:
@@ -108,7 +107,7 @@ class Intake:
                 )
 
     def unwatch(self) -> None:
-        """All was taken: what the job writes now is no matter any more. Idempotent; beside anything but `settle`."""
+        """All was taken: what the job writes now does not matter any more. Idempotent; may run beside anything but `settle`."""
         if self._aheads is not None:
             self._aheads.close()
 

@@ -1,7 +1,7 @@
-"""Memory for an image, touched before the freeze: first touches are what a frozen job would otherwise wait for.
+"""Memory for an image, touched before the freeze, because a frozen job would otherwise wait for the first touches.
 
-It comes in blocks. Where the blocks that were touched do not suffice, more are made up to the limit (slower, but no slower
-than writing files); beyond the limit whoever asks waits until a block was sent and given back, and that time is counted.
+It comes in blocks. If the touched blocks do not suffice, more are made up to the limit (slower, but no slower than writing
+files). Beyond the limit a caller waits until a block was sent and given back, and that time is counted.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ SLACK_BYTES = 64 << 20  # what estimates of an image may be wrong by
 FINAL_BYTES = 192 << 20  # a final save waits for its bytes to be durable anyway: no need to hold them
 SENT_BYTES = 192 << 20  # on their way through compression and to the store, besides what is held here
 FIRST_GUESS = 0.15  # share of a job's pages that changed since its base, while none was measured
-USED_FIRST_BYTES = 256 << 20  # with less on its way, who sends would have to wait for who reads
+USED_FIRST_BYTES = 256 << 20  # with less on its way, the sender would have to wait for the readers
 USED_FIRST_SECONDS = 0.04  # a block comes back sooner from a store that takes 400 MB/s
-USED_FIRST_TRIES = 3  # so often it did not: the store is slower than that
+USED_FIRST_TRIES = 3  # after so many blocks that did not, the store counts as slower than that
 PATIENCE_SECONDS = 60.0  # nothing was sent for so long: give up, the job stands still
 CAUTION = 1.5  # pages change faster now and then
 _HUGE, _POPULATE_WRITE = 14, 23  # madvise(2)
@@ -83,7 +83,7 @@ class Reserve:
         self.touched_bytes = self._made * block_bytes
 
     def touch(self, wanted_bytes: int) -> None:
-        """See to so much free memory that was touched before, as far as the limit allows."""
+        """Have so much free memory that was touched before, as far as the limit allows."""
         while True:
             with self._change:
                 if self._closed or self._made >= self._limit or len(self._free) * self._size >= wanted_bytes:
@@ -94,7 +94,7 @@ class Reserve:
                 self._free.append(block)
 
     def prefer_used(self, wanted: bool) -> None:
-        """Nobody stands still, and what was taken is being sent: memory that comes back is quicker had than new one."""
+        """Nobody stands still, and what was taken is being sent: used memory is available sooner than new memory."""
         with self._change:
             self._used_first = USED_FIRST_TRIES if wanted else 0
 
@@ -109,7 +109,7 @@ class Reserve:
         return self._made >= self._limit and len(self._free) < 2
 
     def take(self) -> Span:
-        """A span to write to; waits where the limit was reached. Raises Closed and Exhausted."""
+        """A span to write to; waits if the limit is reached. Raises Closed and Exhausted."""
         with self._change:
             if self._used_first and self._made * self._size >= USED_FIRST_BYTES and not self._is_there():
                 back = self._change.wait_for(lambda: self._closed or self._is_there(), USED_FIRST_SECONDS)
@@ -151,7 +151,7 @@ class Reserve:
         return Span(memoryview(block.memory), block)
 
     def rest(self, span: Span, used: int) -> None:
-        """Only the first `used` bytes of a span are needed: what lies behind may serve somebody else."""
+        """Only the first `used` bytes of a span are needed: the rest may serve somebody else."""
         with self._change:
             if span.size - used >= TAIL_BYTES and not self._closed:
                 span.block.spans += 1
@@ -192,7 +192,7 @@ class Reserve:
             self._free.clear()
 
     def close(self) -> None:
-        """Give the memory back as soon as the last one lets go of it; whoever waits gets Closed. Idempotent."""
+        """Give the memory back as soon as its last user lets go of it; a caller that waits gets Closed. Idempotent."""
         with self._change:
             self._closed = True
             self._free.clear()
@@ -234,7 +234,7 @@ def wanted(image_bytes: int, new_share: float | None, allowed_bytes: int, *, fin
 def allowed(setting_bytes: int, spoken_for_bytes: int = 0) -> int:
     """How much a save may hold: the setting, else half of what is free; never more than three quarters of what is free.
 
-    What is spoken for, as the job itself will need it meanwhile, does not count as free.
+    Memory that is spoken for, because the job itself will need it meanwhile, does not count as free.
     """
     free = max(free_bytes() - spoken_for_bytes, 0)
     return min(setting_bytes, free * 3 // 4) if setting_bytes else free // 2
@@ -249,7 +249,7 @@ def image_bytes(pids: list[int]) -> int:
 
 
 def guessed_bytes(pids: list[int]) -> int:
-    """About as many, from counters alone where nothing is shared; they may be wrong by some megabytes for each processor."""
+    """About as many, from counters alone if nothing is shared; they may be wrong by some megabytes for each processor."""
     return sum(_told(pid, "status", (b"RssAnon:", b"VmSwap:")) if not _shares(pid) else image_bytes([pid]) for pid in pids)
 
 
@@ -258,7 +258,7 @@ def _shares(pid: int) -> bool:
 
 
 def _told(pid: int, file: str, names: tuple[bytes, ...]) -> int:
-    """The sum of what the kernel tells under these names in a file of /proc; 0 where the process is gone."""
+    """The sum of the kernel's values under these names in a file of /proc; 0 if the process is gone."""
     try:
         lines = Path(f"/proc/{pid}/{file}").read_bytes().split(b"\n")  # a process may have any bytes for a name
     except OSError:

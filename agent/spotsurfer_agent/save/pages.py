@@ -1,4 +1,8 @@
-"""From the stream of a dump to chunks: known pages dropped, new ones gathered and sent, and what became of each page."""
+"""From the stream of a dump to chunks: pages that the base has are dropped, new ones are gathered, cut and sent.
+
+Readers (one a page file) fill spans of reserved memory; one thread turns full spans into chunks. While a job that is to run on
+stands still, that thread rests, so that the readers have the processors to themselves, unless memory gets short.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +39,13 @@ from spotsurfer_agent.criu.images import StreamError
 from spotsurfer_agent.save.memory_reserve import Reserve, Span
 from spotsurfer_agent.save.stream import Sink
 
-# What became of the pages of a file: from which chunk each one comes, and the file's entry in the manifest.
+# ---- Page files: from which chunk each page comes, and the file's entry in the manifest
 
-_UNSEEN = -3  # nothing was said of this page yet
+_UNSEEN = -3  # nothing is known of this page yet
 
 
 class Numbered(Protocol):
-    """Who numbers chunks: `chunks.writer.Writer`."""
+    """Numbers chunks: `chunks.writer.Writer`."""
 
     def index_of(self, chunk: Stored) -> int:
         """Its number in the manifest's table."""
@@ -148,16 +152,13 @@ def entry_of(file: PageFile | Composed, base: Index | None, writer: Numbered) ->
     return Entry(file.name, "file", 0o600, size=file.count * PAGE, extents=Extents.of_table(joined(chunk, page)))
 
 
-# From the stream of a dump to chunks: pages known from the base are dropped as they pass, new ones are gathered, cut and sent.
-#
-# Readers (one a page file) fill spans of reserved memory; one thread turns full spans into chunks. While a job that is to run
-# on stands still that thread rests, so that the readers have the processors to themselves, unless memory gets short.
+# ---- Pages on their way to chunks
 
 WINDOW_BYTES = 1 << 20  # compared with the base at once
 
 
 class Taker(Numbered, Protocol):
-    """What chunks are given to: `chunks.writer.Writer`."""
+    """Takes chunks: `chunks.writer.Writer`."""
 
     keys: Keys  # of the lineage
 
@@ -168,7 +169,7 @@ class Taker(Numbered, Protocol):
 
 @dataclass(slots=True)
 class Batch:
-    """Gathered pages of one file on their way to chunks. `prints` is empty where they are yet to be made, in `slot`."""
+    """Gathered pages of one file on their way to chunks. `prints` is empty if they are yet to be made, for `slot`."""
 
     file: PageFile
     span: Span
@@ -191,14 +192,14 @@ class Pages:
         self._thread.start()
 
     def sink(self, name: str) -> Sink:
-        """Where a reader puts a page file."""
+        """The sink into which a reader puts a page file."""
         sink, file = self.part(name)
         with self._change:
             self._files.append(file)
         return sink
 
     def part(self, name: str, *, compared: bool = True) -> tuple[Sink, PageFile]:
-        """Where pages go that `composed` makes a file of. `compared` with the base as they pass, or only when they are sent."""
+        """A sink for pages of a composed file. `compared` with the base as they pass, or only when they are sent."""
         if compared and self._base is not None:
             file = PageFile(name, Follower(self._base, name))
             return _Matching(self, file, Printer(self._writer.keys)), file
@@ -206,7 +207,7 @@ class Pages:
         return _Plain(self, file), file
 
     def composed(self, file: Composed) -> None:
-        """This is one of the page files. What it does not use is not sent, if it was not yet."""
+        """Add this page file. Pages that it does not use are not sent, unless they were already."""
         file.early.stale = np.ones(file.early.count, dtype=np.bool_)
         file.early.stale[file.source[file.source >= 0]] = False
         with self._change:
@@ -269,7 +270,7 @@ class Pages:
     # ------------------------------------------------------------ for the sinks
 
     def take(self) -> Span:
-        """Memory for new pages; may wait until some was sent. Raises reserve.Closed."""
+        """Memory for new pages; may wait until some was sent. Raises memory_reserve.Closed."""
         if self._reserve.is_short:
             with self._change:
                 self._change.notify_all()
@@ -329,7 +330,7 @@ class Pages:
 
 
 def _ends(prints: bytes) -> list[int]:
-    """Where chunks end, by the content of the pages; the last one where these pages end."""
+    """The ends of chunks, by the content of the pages; the last one at the end of these pages."""
     ends, count = Cutter().cuts(pairs(prints)), len(prints) // PRINT
     return ends if ends and ends[-1] == count else [*ends, count]
 

@@ -1,9 +1,10 @@
 """Copies a job's memory while it runs, so that the freeze is left with what was written meanwhile.
 
-Before the freeze: watch the writes of each large process, copy its private memory, in the order of addresses. During it: CRIU
-sends all pages, as always, and those of watched processes are passed over unread (CRIU moves references, which costs next to
-nothing); its map of pages says which ones belong to the image and in which order. Each is taken from the copy where the kernel
-says that it was not written since, else read now, from the process that stands still. See `writewatch` for what is not watched.
+Before the freeze: watch the writes of each large process, and copy its private memory in the order of addresses. During it:
+CRIU sends all pages, as always, and those of watched processes are passed over unread (CRIU moves references, which costs next
+to nothing). Its map of pages says which ones belong to the image and in which order. A page is taken from the copy if the
+kernel says that it was not written since; else it is read now, from the process that stands still. See `linux.userfaultfd` for
+what is not watched.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from spotsurfer_agent.save.stream import Sink
 
 WORTH_BYTES = 16 << 20  # of a process; less is read as fast
 BATCH_BYTES = 256 << 20  # each costs a look at all descriptors and mappings of the process
-PIECE_BYTES = 1 << 20  # given up at once where memory vanishes while it is copied
+PIECE_BYTES = 1 << 20  # given up at once if memory vanishes while it is copied
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What was done before the freeze."""
+    """The work that was done before the freeze."""
 
     bytes: int = 0
     seconds: float = 0.0
@@ -77,7 +78,7 @@ class Ahead:
     """One process's memory, copied ahead."""
 
     def __init__(self, pid: int, pages: Pages) -> None:
-        """Raises OSError where its writes can't be watched."""
+        """Raises OSError if its writes can't be watched."""
         self._pid, self._pages = pid, pages
         self.map_name = f"pagemap-{procfs.number_inside(pid)}.img"
         self._watch = WriteWatch(pid, partial(interrupted_calls.settle, pid))
@@ -237,7 +238,7 @@ class Aheads:
 
 
 def _addresses(found: images.Pagemap, numbers: Numbers) -> npt.NDArray[np.uint64]:
-    """Where pages of a file lie in the process's memory."""
+    """The addresses of a file's pages in the process's memory."""
     at = np.array([r.at for r in found.runs], dtype=np.int64)
     start = np.array([r.start for r in found.runs], dtype=np.uint64)
     run = np.searchsorted(at, numbers, side="right") - 1

@@ -1,4 +1,4 @@
-"""What must be known of other processes to name what blocks a save: how they belong together, and what their sockets are."""
+"""Looks at other processes to name what blocks a save: how they belong together, and what their sockets are."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from spotsurfer_wire.linux import procfs
 from spotsurfer_agent.host import network
 from spotsurfer_agent.linux import sockets, syscalls
 
-# How processes of one tree belong together, and what of that CRIU can't make again: sessions, and what two have in common.
+# ---- Relations of the processes of one tree, and those that CRIU can't make again: sessions, and what two have in common
 
-ASKED_AGAIN, PAUSE_SECONDS = 10, 0.02  # what was started by vfork calls exec within that time, as a rule
+ASKED_AGAIN, PAUSE_SECONDS = 10, 0.02  # a process started by vfork calls exec within that time, as a rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Member:
 
 
 def members(pids: Iterable[int]) -> list[Member]:
-    """All of these that are there, those that ended and were not waited for included."""
+    """All of these that exist, including those that ended and were not waited for."""
     found: list[tuple[int, int, int, int]] = []
     for pid in pids:
         with contextlib.suppress(OSError, KeyError, ValueError):
@@ -69,7 +69,7 @@ def lost_sessions(found: Iterable[Member]) -> list[Member]:
 
 
 def _above(tree: dict[int, Member], m: Member, root: int) -> Iterator[int]:
-    """The processes above one, as CRIU makes them: whose leader has ended is made by a helper with the leader's number."""
+    """The processes above one, as CRIU makes them: for a session leader that has ended, a helper with its number stands in."""
     at = m.parent
     while at in tree and at != root:
         yield at
@@ -81,7 +81,7 @@ def _above(tree: dict[int, Member], m: Member, root: int) -> Iterator[int]:
     yield root
 
 
-# What two processes must not have in common, by the number that kcmp(2) has for it; the first that they have counts.
+# What two processes must not have in common, by its number for kcmp(2); the first match counts.
 COMMON = {
     1: "its memory (clone with CLONE_VM)",
     3: "its working folder (clone with CLONE_FS)",
@@ -109,7 +109,7 @@ def waits_for_exec(parent: int, child: int) -> bool:
     return True
 
 
-# What a socket of another process is, asked of the socket itself (pidfd_getfd) and of the kernel's table of Unix sockets.
+# ---- Sockets of another process: asked of the socket itself (pidfd_getfd) and of the kernel's table of Unix sockets
 
 # Families that CRIU saves; for the internet ones, the protocols of sockets that are not raw.
 FAMILIES = frozenset({socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK, socket.AF_PACKET})
@@ -197,7 +197,7 @@ class UnixSockets:
 
 
 def unix_sockets(pid: int) -> UnixSockets:
-    """Those of a process's network namespace; none where the kernel does not tell.
+    """The Unix sockets of a process's network namespace; none if the kernel does not list them.
 
     A connection that waits for its server to accept it has no other end yet.
     """

@@ -1,4 +1,9 @@
-"""One save, step by step."""
+"""One save of a running job, step by step: what may be done when. The steps themselves are in the other modules.
+
+Live: freeze, read the image into memory, keep the scratch as it is, let the job run on; then send, manifest, commit. Final:
+freeze, send the image while it is read, keep the scratch, manifest, commit, and only then let CRIU kill. A final save that
+keeps the job ends before that: CRIU waits on for its verdict.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +48,7 @@ from spotsurfer_agent.save.image_intake import Intake
 from spotsurfer_agent.save.memory_reserve import Reserve
 from spotsurfer_agent.save.precopy import Copied
 
-# What a save does about memory that is not the machine's: that of GPUs. A job without one has none of it.
+# ---- Device memory: what a save does about memory of GPUs, which is not the machine's
 
 
 class Device(Protocol):
@@ -56,7 +61,7 @@ class Device(Protocol):
 
     @property
     def bytes(self) -> int:
-        """That will come into memory of the job on top of what it has."""
+        """Bytes that will come into the job's own memory on top of what it has."""
         ...
 
     @property
@@ -69,11 +74,11 @@ class Device(Protocol):
         ...
 
     def back(self) -> None:
-        """The job's processes run again after a live save. Never raises: what went wrong is told to the engine."""
+        """Bring it back: the job's processes run again after a live save. Never raises; a failure is in `lost`."""
         ...
 
     def facts(self) -> dict[str, str]:
-        """What of it a machine must have that restores the image."""
+        """What a machine must have of it to restore the image."""
         ...
 
     @property
@@ -112,9 +117,6 @@ class NoDevice:
 NO_DEVICE = NoDevice()
 
 
-# Where a save happens.
-
-
 @dataclass(frozen=True, slots=True)
 class SavePlace:
     """The job of one base folder, and all that a save of it needs."""
@@ -139,7 +141,7 @@ class SavePlace:
     device: Device = NO_DEVICE
 
 
-# What the shim tells, as the types that it has: JSON knows none.
+# ---- Values in the shim's replies, as the types that they have: JSON knows none.
 
 
 def as_number(value: object) -> float:
@@ -160,7 +162,9 @@ def as_texts(value: object) -> dict[str, str]:
     return {str(k): str(v) for k, v in value.items()}
 
 
-# What processes know of the job's files beside names and content: inode numbers, and positions in folders that they list.
+# ---- The job's files: what its processes know of them besides name and content
+#
+# That is inode numbers, and positions in folders that they list.
 
 RUNS_ON = "the save failed, the job runs on: "
 REMEDY = "try again when it has read the whole folder, or use machines whose disk is btrfs or ext4"
@@ -176,7 +180,7 @@ class Known:
 
 
 def look_at_files(pids: list[int], scratch: Path) -> Known:
-    """Of processes that stand still. Raises EngineError("save") for what no machine could give them again."""
+    """What processes that stand still know of files. Raises EngineError("save") for what no machine could give them again."""
     device, facts = scratch.stat().st_dev, dict[str, str]()
     held, listings = identity.held(pids, device), identity.under_way(pids, device)
     for number, how in held.items():
@@ -194,19 +198,19 @@ def look_at_files(pids: list[int], scratch: Path) -> Known:
 
 
 def _lost(listings: list[Listing], scratch: Path) -> list[Listing]:
-    """Those that could not go on elsewhere. Into the scratch itself files are made before they are put in order."""
+    """The listings that could not go on elsewhere. In the scratch's top folder files are made before they are put in order."""
     top = scratch.stat().st_ino
     return [x for x in listings if not identity.keeps(scratch) or x.inode == top == identity.SUBVOLUME_INODE]
 
 
 def await_listings(pids: Callable[[], Iterable[int]], scratch: Path) -> None:
-    """Wait a moment for those that could not go on elsewhere to end."""
+    """Wait a moment for the end of listings that could not go on elsewhere."""
     device = scratch.stat().st_dev
     identity.await_end(lambda: _lost(identity.under_way(pids(), device), scratch))
 
 
 def listing_positions(capture: Capture, known: Known) -> dict[str, int]:
-    """Of the entries of listed folders, by path. Raises EngineError("save")."""
+    """The positions of entries of listed folders, by path. Raises EngineError("save")."""
     found: dict[str, int] = {}
     for folder in (e for e in capture.entries if e.inode in known.listed):
         there = identity.positions(capture.where(folder))
@@ -226,14 +230,10 @@ def _marked(e: Entry, held: int, position: int) -> Entry:
     return dataclasses.replace(e, held=held, position=position) if held or position else e
 
 
-# One save, step by step. What may be done when is the whole point; the steps themselves are elsewhere.
-#
-# Live: freeze, read the image into memory, keep the scratch as it is, let the job run on; then send, manifest, commit. Final:
-# freeze, send the image while it is read, keep the scratch, manifest, commit, and only then let CRIU kill. One that keeps the
-# job ends before that: CRIU waits on for its verdict.
+# ---- The save
 
-VERDICT_SECONDS = 10.0  # a live dump whose agent stays silent for so long is let go by the shim
-KEEP_SECONDS, ALIVE_SECONDS = 60.0, 1.0  # a job stands still for so long at most while files are kept; and who does so is heard
+VERDICT_SECONDS = 10.0  # the shim lets a live dump go if its agent stays silent for so long
+KEEP_SECONDS, ALIVE_SECONDS = 60.0, 1.0  # the longest freeze while files are kept; between signs that the agent works on it
 DOUBT_SHARE, DOUBT_BYTES = 0.5, 16 << 20  # of the expected image; what the kernel's own counts may differ by
 HANGS = (
     "the save failed, the job runs on: CRIU waited for something that does not answer and was ended; a file system that a "
@@ -251,12 +251,12 @@ FAILURES = (
 
 
 class Incomplete(EngineError):
-    """Memory is missing in the image, for no reason that is known; the job runs on."""
+    """Memory is missing in the image, for an unknown reason; the job runs on."""
 
 
 @dataclass(slots=True)
 class Instant:
-    """What was true while the tree stood still."""
+    """Facts of the moment at which the tree stood still."""
 
     log: dict[str, int]
     cpu_seconds: float
@@ -332,7 +332,7 @@ class Saving:
             interrupted_calls.mend(self._images, interrupted_calls.told(frozen.get("waits")))
             for each in (thread_attributes, datagrams):
                 each.note(self._images, self._at.cgroup.pids())
-        finally:  # also of use where the save fails: a final dump puts nothing back
+        finally:  # also of use if the save fails: a final dump puts nothing back
             terminals.mend(self._images, self._at.cgroup.pids, written=not self._request.final)
         intake.settle()
         self._all_there(intake.pages.read_bytes)
@@ -349,7 +349,7 @@ class Saving:
 
     @contextlib.contextmanager
     def _reserved(self) -> Iterator[Reserve]:
-        """Memory for the image, there before the freeze."""
+        """Memory for the image, allocated before the freeze."""
         at, index = self._at, self._base.index
         share = None if index is None else (memory_reserve.FIRST_GUESS if at.bases.new_share is None else at.bases.new_share)
         on_devices = at.device.bytes
@@ -403,11 +403,11 @@ class Saving:
             self._copy_ahead(intake, memory)
 
     def _copy_ahead(self, intake: Intake, memory: Reserve) -> None:
-        """What can be done before the freeze is; memory for the rest is there when it begins."""
+        """Copy what can be copied before the freeze; memory for the rest is there when it begins."""
         pids = self._at.cgroup.pids()
         self._copied = intake.ahead(pids, partial(shim_protocol.leading, self._at.folder), sends=self._base.index is None)
         memory.touch(max(self._wanted_bytes - self._copied.bytes, memory_reserve.SLACK_BYTES))
-        memory.waited_seconds = 0.0  # of the freeze it is to speak
+        memory.waited_seconds = 0.0  # it is to count the waiting of the freeze only
 
     def _again(self, failed: Intake, memory: Reserve) -> Intake:
         """An earlier CRIU was killed before it could tidy up: once more, without what it left."""
@@ -448,14 +448,14 @@ class Saving:
         return frozen_tree
 
     def _signs(self, intake: Intake) -> object:
-        """What changes as long as CRIU works."""
+        """Values that change as long as CRIU works."""
         log = self._work / "dump.log"
         return intake.received_bytes, log.stat().st_size if log.exists() else 0
 
     def _all_there(self, got: int) -> None:
         """Compare the image with what the kernel says of the processes, which stand still: CRIU must not have missed memory.
 
-        Raises Incomplete. Asking the kernel takes a while for large processes, so that is done where there is a doubt.
+        Raises Incomplete. Asking the kernel takes a while for large processes, so that is done only in doubt.
         """
         if got < DOUBT_SHARE * self._expected_bytes:
             there = memory_reserve.image_bytes(self._at.cgroup.pids())
@@ -595,6 +595,6 @@ class Saving:
         return told if log is None else command.sentence(log, told, lacking(CRIU_BYTES))
 
     def _keep_log(self) -> Path | None:
-        """For people: what CRIU said about the last failure; None where it said nothing."""
+        """Keep CRIU's log of the failure for people; None if there is none."""
         log, kept = self._work / "dump.log", self._at.folder / "failed-dump.log"
         return log.replace(kept) if log.exists() else None

@@ -1,4 +1,14 @@
-"""The receiving side of `criu dump --stream`: each image file through a pipe of its own, large ones on several processors."""
+"""The receiving side of `criu dump --stream`: CRIU sends each image file through a pipe of its own, named on a socket.
+
+The pipes hold *references* to the job's pages, not copies. So two rules stand above all else:
+
+1. A job that is to run on may do so only when `drained` has returned that every pipe was read to its end: what is read later is
+   not what the memory was when the job stood still, and nothing would show it.
+2. Bytes are read into memory of our own at once, never passed on from pipe to pipe; but what nobody wants is not read at all.
+
+CRIU is stopped at its post-dump hook when `drained` is asked, so everything that it announced is in the socket by then. It must
+not be waited for until the socket closes: the statistics come after the hook.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +27,10 @@ from spotsurfer_agent.criu import images
 from spotsurfer_agent.criu.images import StreamError
 from spotsurfer_agent.host import shim_protocol
 
-# Copies one pipe's bytes on several processors: a pipe alone is copied by one reader at a time, whoever asks.
+# ---- Lanes: copy one pipe's bytes on several processors, because only one reader at a time copies from a pipe.
 #
 # The references that CRIU's pipe holds are moved on to pipes of our own, which costs next to nothing, and each of those has a
-# thread that copies. Nothing counts as read before it was copied: see `stream` on why that matters.
+# thread that copies. Nothing counts as read before it was copied: rule 1 above.
 
 COUNT = 2  # more than memory takes at once is of no use
 PIECE_BYTES = 4 << 20  # at once: the other lane is to get some, too
@@ -41,7 +51,7 @@ class Lane:
         self._thread.start()
 
     def take(self, fd: int, room: memoryview) -> int | None:
-        """Move what is in a pipe here and begin to copy it into the room. Bytes; 0 at its end; None where nothing is yet.
+        """Move what is in a pipe here and begin to copy it into the room. Bytes; 0 at its end; None if nothing is there yet.
 
         Waits until what it took before was copied. Raises OSError.
         """
@@ -101,7 +111,7 @@ class Lanes:
         self._turn = 0
 
     def fill(self, fd: int, room: memoryview, wait: Callable[[], None]) -> int:
-        """Fill the room from a pipe; less than that only at the pipe's end. `wait` is called where nothing is there yet.
+        """Fill the room from a pipe; less than that only at the pipe's end. `wait` is called while nothing is there yet.
 
         Raises OSError, and what `wait` raises.
         """
@@ -122,16 +132,7 @@ class Lanes:
             lane.close()
 
 
-# The receiving side of `criu dump --stream`: CRIU sends each image file through a pipe of its own, named on a socket.
-#
-# The pipes hold *references* to the job's pages, not copies. So two rules stand above all else:
-#
-# 1. A job that is to run on may do so only when `drained` said that every pipe was read to its end: what is read later is not
-# what the memory was when the job stood still, and nothing would tell.
-# 2. Bytes are read into memory of our own at once, never passed on from pipe to pipe; but what nobody wants is not read at all.
-#
-# CRIU is stopped at its post-dump hook when `drained` is asked, so everything that it announced is in the socket by then. It
-# must not be waited for until the socket closes: the statistics come after the hook.
+# ---- The receiver
 
 SOCKET = "streamer-capture.sock"
 
@@ -170,7 +171,7 @@ class Receiver:
     """
 
     def __init__(self, folder: Path, sinks: Callable[[str], Sink | Passed]) -> None:
-        """Raises StreamError where the folder's path is too long for a socket."""
+        """Raises StreamError if the folder's path is too long for a socket."""
         self._path = images.socket_address(folder, SOCKET)
         self._sinks = sinks
         self._lock = threading.Lock()  # held while one announcement is taken in
@@ -264,7 +265,7 @@ class Receiver:
         return not _ready(self._stop, 0)
 
     def _take(self, control: socket.socket) -> bool:
-        """One announcement becomes a running reader, in one step for whoever asks `drained`. False: CRIU hung up."""
+        """One announcement becomes a running reader, in one step for callers of `drained`. False: CRIU hung up."""
         with self._lock:
             name = _name(control)
             if name is None:
@@ -279,7 +280,7 @@ class Receiver:
                 os.close(pipe)
                 raise
             reader = threading.Thread(target=self._read, args=(name, pipe, sink), name=f"image {name}", daemon=True)
-            reader.start()  # before it is listed: who lists it may join it
+            reader.start()  # before it is listed: a listed reader may be joined
             self._readers.append(reader)
         return True
 

@@ -1,7 +1,7 @@
-"""The shim: one small process per job that outlives agents. This file is its loop and its socket; the job is in `shimjob`.
+"""The shim: one small process per job that outlives agents. This file is its loop and its socket; the job is in `shim.job`.
 
-One thread but for those that write output; standard library only, all imports at the top: its files may be replaced under it
-by an upgrade.
+It has one thread, besides those that write output. Standard library only, and all imports at the top: an upgrade may replace
+its files under it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from spotsurfer_agent.shim.criu_runs import Refused
 from spotsurfer_agent.shim.job import Job, Reply
 
 SEND_SECONDS = 2.0
-ORPHAN_SECONDS = 2.0  # between looks whether anybody will still come to one that has nothing to do
+ORPHAN_SECONDS = 2.0  # between looks of an idle shim whether anybody will still come
 
 
 @dataclass(eq=False, slots=True)
@@ -143,7 +143,7 @@ class Shim:
             self._send(client, reply)
 
     def _send(self, client: Any, reply: Reply) -> None:
-        """Answer; whoever does not listen is dropped, never waited for."""
+        """Answer; a client that does not listen is dropped, never waited for."""
         if client not in self._clients:
             return
         try:

@@ -38,10 +38,10 @@ class ShimClient:
         self._group: JobCgroup | None = None
         self._shim: subprocess.Popen[bytes] | None = None  # of a job that is here, or standing by
         self._stands_by = False  # it has had no job yet
-        self._starting = threading.Lock()  # who waits for a job and who brings it are different threads
+        self._starting = threading.Lock()  # waiting for a job and bringing it are work of different threads
 
     def ask(self, verb: str, **arguments: object) -> dict[str, Any]:
-        """One question. Raises shimwire.ShimGone, shimwire.ShimRefused."""
+        """One question. Raises shim_protocol.ShimGone, shim_protocol.ShimRefused."""
         return shim_protocol.ask(self._folder, verb, ASK_SECONDS, **arguments)
 
     def resources(self, *, guarded: bool) -> dict[str, object]:
@@ -50,7 +50,7 @@ class ShimClient:
         return {"tools": dataclasses.asdict(self._tools), "cgroup": self.cgroup().folders, "guard": levels}
 
     def cgroup(self) -> JobCgroup:
-        """The job's control group: the one in use; before `spawn`, where one would be if its shim were in ours."""
+        """The job's control group: the one in use; before `spawn`, the one that a shim in our own group would have."""
         if self._group is None or not self._group.exists():
             used = shim_protocol.read_json(self._folder / GROUPS)
             self._group = JobCgroup(used) if used is not None and JobCgroup(used).exists() else None
@@ -58,7 +58,7 @@ class ShimClient:
 
     @cached_property
     def _below_us(self) -> JobCgroup:
-        """Where it would be; the same as long as we live, and asked for at each look of an agent without a job."""
+        """The group that a shim in ours would have; cached, because an agent without a job asks at each look."""
         return JobCgroup.below_own(self._name())
 
     def _name(self) -> str:
@@ -76,7 +76,7 @@ class ShimClient:
                 self._shim, self._stands_by = self._started(), True
 
     def spawn(self) -> None:
-        """A shim for this job; returns when it answers. Raises OSError, shimwire.ShimGone."""
+        """A shim for this job; returns when it answers. Raises OSError, shim_protocol.ShimGone."""
         for name in (shim_protocol.EXIT, shim_protocol.STARTED):
             (self._folder / name).unlink(missing_ok=True)
         with self._starting:
@@ -96,7 +96,7 @@ class ShimClient:
             )  # fmt: skip
 
     def _answers(self, shim: subprocess.Popen[bytes]) -> bool:
-        """Wait until it does; False where it ended, or never will."""
+        """Wait until it does; False if it ended, or never will."""
         end = time.monotonic() + SHIM_START_SECONDS
         while shim.poll() is None and time.monotonic() < end:
             with contextlib.suppress(shim_protocol.ShimGone):
@@ -108,7 +108,7 @@ class ShimClient:
     def _make_groups(self, shim: int) -> None:
         """The job's groups are below the shim's, which may be in a scope of its own.
 
-        Other threads ask for them meanwhile: they are the ones in use only once they are there.
+        Other threads ask for them meanwhile: they count as those in use only once they exist.
         """
         group = JobCgroup.below_own(self._name(), str(shim))
         group.create()
@@ -117,7 +117,7 @@ class ShimClient:
         self._group = group
 
     def kill(self) -> None:
-        """Kill the processes of job, tools and shim; one that stands by goes on to. Raises EngineError where some hang."""
+        """Kill the processes of job, tools and shim; one that stands by goes on to. Raises EngineError if some hang."""
         with contextlib.suppress(shim_protocol.ShimGone, shim_protocol.ShimRefused):
             if not self._only_stands_by():
                 self.ask("kill")
@@ -146,14 +146,14 @@ def _of_tools(group: JobCgroup) -> JobCgroup:
 
 
 def near_miss(told: object) -> NearMiss | None:
-    """What a shim's status tells of a job that it froze for want of memory; one that knows no guard tells nothing."""
+    """What a shim's status reports of a job that it froze for want of memory; a shim without a guard reports nothing."""
     if not isinstance(told, dict):
         return None
     return json_codec.known(NearMiss, told)
 
 
 def killed(status: Status, group: JobCgroup) -> Status:
-    """The same; but a command that failed after the kernel killed processes of it for want of memory did not end: it was lost.
+    """The status; but a command that failed after the kernel killed processes of it for want of memory counts as lost.
 
     One that ended well all the same did not need them.
     """

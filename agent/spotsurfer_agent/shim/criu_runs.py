@@ -1,4 +1,9 @@
-"""Runs of CRIU as the shim keeps them, and CRIU's action script."""
+"""Runs of CRIU as the shim keeps them, and CRIU's action script.
+
+The script is plain sh: it reports to the shim which stage CRIU reached and, with the tree frozen, waits for the verdict. If the
+shim dies meanwhile, the script of a live dump lets the job run on; that of a final one waits for ever: the job must not run
+while nobody knows whether its final entry exists.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +22,7 @@ from spotsurfer_agent.host.cgroup import JobCgroup
 from spotsurfer_agent.host.shim_protocol import HOOK, HOOK_ANSWERS, HOOK_ASKS, HOOK_FINAL
 from spotsurfer_agent.linux import sockets
 
-# CRIU's action script and the shim's side of it.
-#
-# The script is plain sh: it tells the shim which stage CRIU reached and, with the tree frozen, waits for the verdict. If the
-# shim
-# dies meanwhile, the script of a live dump lets the job run on; that of a final one waits for ever: the job must not run while
-# nobody knows whether its final entry exists.
+# ---- The action script and the shim's side of it
 
 HOOK_SCRIPT = """#!/bin/sh
 case $CRTOOLS_SCRIPT_ACTION in pre-dump|post-dump|pre-resume) ;; *) exit 0 ;; esac
@@ -79,18 +79,18 @@ class FreezeHook:
         os.write(self._answers, b"go\n" if good else b"no\n")
 
 
-# Runs of CRIU as the shim keeps them.
+# ---- Runs of CRIU
 
 CRIU_END_SECONDS = 10.0  # after its verdict CRIU has only to let go
 HOLD_LOOK_SECONDS = 0.01  # between looks whether all memory of a restored job is there
 DYING_SECONDS = 2.0  # what is killed is gone by then, unless CRIU is in its way
 SIGKILL_PENDING = 1 << (signal.SIGKILL - 1)
 
-Owner = Any  # whoever asked; answers go back there
+Owner = Any  # the requester; answers go back there
 
 
 class Refused(Exception):
-    """The request can't be met now; the sentence goes back to who asked."""
+    """The request can't be met now; the sentence goes back to the requester."""
 
 
 def end(pid: int) -> None:
@@ -127,7 +127,7 @@ class Dump:
 
     @staticmethod
     def begun(request: dict[str, Any], pid: int, owner: Owner, group: JobCgroup | None, hushed: bool) -> Dump:
-        """The one that was just started for this request."""
+        """The run that was just started for this request."""
         name, final, seconds = str(request["checkpoint"]), bool(request["final"]), float(request["verdict_seconds"])
         return Dump(name, final, pid, owner, group, seconds, time.monotonic(), hushed=hushed)
 
@@ -158,12 +158,12 @@ class Dump:
         end(self.pid)
 
     def came_to(self, code: int) -> None:
-        """It ended with this code; one that was killed leaves the job's connections in its own hands."""
+        """It ended with this code; a killed CRIU leaves the job's connections in its own hands."""
         if code < 0 and self.group is not None:
             sockets.leave_repair(self.group.pids())
 
     def result(self, code: int) -> dict[str, Any]:
-        """What its owner is told once CRIU has ended with this code."""
+        """The reply to its owner once CRIU has ended with this code."""
         if self.verdict is None or (self.verdict and not self.final and code != 0):
             return {"ok": False, "error": f"criu dump ended with {code}"}
         frozen = {"frozen_seconds": time.monotonic() - self.seized_at}
@@ -178,7 +178,7 @@ class Restore:
     owner: Owner
     pidfile: Path
     whole: bool  # the job may only run once all its memory is there
-    stays: tuple[str, ...] = ()  # and not even then, others take it over where it stands: the group of tools
+    stays: tuple[str, ...] = ()  # and not even then, because others take it over as it stands: the group of tools
     holds: bool = False  # CRIU stands before the job's first instruction and waits for that
     ended: dict[int, int] = field(default_factory=dict)  # orphans that ended meanwhile: the job may be among them
     dying_since: float | None = None  # monotonic
@@ -186,7 +186,7 @@ class Restore:
 
     @staticmethod
     def begun(request: dict[str, Any], pid: int, owner: Owner) -> Restore:
-        """The one that was just started for this request."""
+        """The run that was just started for this request."""
         whole, stays = bool(request.get("whole")), tuple(str(x) for x in request.get("stays", ()))
         return Restore(pid, owner, Path(request["pidfile"]), whole, stays)
 
@@ -212,7 +212,7 @@ class Restore:
         return HOLD_LOOK_SECONDS if self.holds else DYING_SECONDS / 2
 
     def end_if_stuck(self, now: float) -> None:
-        """End CRIU where it waits for ever: somebody killed a process of the job that it traces.
+        """End CRIU if it waits for ever: somebody killed a process of the job that it traces.
 
         It kills the job's first process then and waits for that, which waits for its children, which wait for their tracer.
         """
@@ -228,7 +228,7 @@ class Restore:
 
 
 def told(d: Dump | None) -> dict[str, Any]:
-    """What a status says of it."""
+    """What a status reports of it."""
     pending = d if d is not None and d.final and d.waits else None
     return {
         "dumping": d.checkpoint if d is not None else None,
@@ -238,7 +238,7 @@ def told(d: Dump | None) -> dict[str, Any]:
 
 
 def give_up(d: Dump | None, request: dict[str, Any]) -> dict[str, Any]:
-    """End a `criu dump` that hangs before its tree was written; the job runs on then. Raises Refused where there is none."""
+    """End a `criu dump` that hangs before its tree was written; the job runs on then. Raises Refused if there is none."""
     if d is None or d.frozen_at is not None or d.checkpoint != request["checkpoint"]:
         raise Refused("no save hangs")
     d.end()
@@ -246,7 +246,7 @@ def give_up(d: Dump | None, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def end_restore(r: Restore | None) -> dict[str, Any]:
-    """End a `criu restore` that hangs; what there is of the job goes with it. Raises Refused where there is none."""
+    """End a `criu restore` that hangs; what there is of the job goes with it. Raises Refused if there is none."""
     if r is None:
         raise Refused("no restore hangs")
     end(r.pid)
@@ -254,7 +254,7 @@ def end_restore(r: Restore | None) -> dict[str, Any]:
 
 
 def step_out_and_freeze(group: JobCgroup, entries: Sequence[str]) -> None:
-    """CRIU and its hook leave the job's control group, which is then frozen. Where that fails the job runs, as it does else."""
+    """CRIU and its hook leave the job's control group, which is then frozen. If that fails, the job runs, as it does else."""
     ours = Path("/proc/self/ns/pid").readlink()
     with contextlib.suppress(OSError):
         for pid in group.pids():
@@ -278,7 +278,7 @@ def filled(argv: list[str], fill: dict[str, int]) -> list[str]:
 
 
 def spawn(argv: list[str], err_path: Path, enter: Callable[[], None]) -> int:
-    """Start CRIU after `enter` was called in the new process; returns its pid. What it says goes into `err_path`."""
+    """Start CRIU after `enter` was called in the new process; returns its pid. Its output goes into `err_path`."""
     err = os.open(err_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     pid = os.fork()
     if pid == 0:

@@ -1,4 +1,13 @@
-"""The job as its shim holds it: start, freeze, network, exit."""
+"""The job as its shim holds it: start, freeze, network, exit.
+
+The shim is the parent of the job's first process and the reader of its output, so the agent can crash, restart or be upgraded
+while the job runs on. It starts the job or CRIU's restore, keeps the exit status, runs CRIU's dumps and stands at their
+post-dump hook: the tree is frozen there and CRIU waits for a verdict. Rules that hold even when no agent is left:
+
+1. A live dump ends if its owner is gone or silent for some seconds: the job runs on, the save is void.
+2. A final dump, once frozen, waits for its verdict for ever. The job never runs between its final entry and its death.
+3. The end of the job is written down durably before it is reported to anybody.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +30,7 @@ from spotsurfer_agent.shim.criu_runs import Dump, Owner, Refused, Restore
 from spotsurfer_agent.shim.oom_guard import Guard
 from spotsurfer_agent.shim.output import Output
 
-# How a job's command ended: it counts once it is on disk, after all that was printed. A full disk makes it wait.
+# ---- The end of a command: it counts once it is on disk, after all that was printed. A full disk makes it wait.
 
 RETRY_SECONDS = 1.0
 
@@ -65,9 +74,6 @@ class Ending:
         return True
 
 
-# The network of a job as its shim holds it.
-
-
 class Net:
     """A namespace that lives for as long as this holds it. Before `make` there is none, and nothing to do to it."""
 
@@ -81,18 +87,18 @@ class Net:
         return os.fstat(self.fd).st_ino if self.fd >= 0 else 0
 
     def make(self, tools: Tools, ports: Sequence[int], *, hushed: bool) -> None:
-        """A new one. `hushed`: nothing of TCP arrives in it until `speak`. Raises netns.NetworkError."""
+        """A new one. `hushed`: nothing of TCP arrives in it until `speak`. Raises network.NetworkError."""
         self._tools, self.fd = tools, network.prepare(tools, ports)
         if hushed:
             self.hush()
 
     def hush(self) -> None:
-        """Nothing of TCP arrives in it. Raises netns.NetworkError."""
+        """Nothing of TCP arrives in it. Raises network.NetworkError."""
         if self._tools is not None:
             network.hush(self._tools, self.fd)
 
     def speak(self) -> None:
-        """All arrives again. Raises netns.NetworkError."""
+        """All arrives again. Raises network.NetworkError."""
         if self._tools is not None:
             network.speak(self._tools, self.fd)
 
@@ -112,15 +118,7 @@ class Net:
         self.fd = -1
 
 
-# The job as its shim holds it.
-#
-# The shim is the parent of the job's first process and the reader of its output, so the agent can crash, restart or be upgraded
-# while the job runs on. It starts the job or CRIU's restore, keeps the exit status, runs CRIU's dumps and stands at their
-# post-dump hook: the tree is frozen there and CRIU waits for a verdict. Rules that hold even when no agent is left:
-#
-# 1. A live dump whose owner is gone or silent for some seconds ends: the job runs on, the save is void.
-# 2. A final dump, once frozen, waits for its verdict for ever. The job never runs between its final entry and its death.
-# 3. The end of the job is written down durably before anybody is told.
+# ---- The job
 
 IDLE, STARTING, RUNNING, EXITED, LOST = "idle", "starting", "running", "exited", "lost"
 Reply = dict[str, Any]
@@ -175,7 +173,7 @@ class Job:
     # ------------------------------------------------------------ verbs
 
     def status(self) -> Reply:
-        """What there is to know."""
+        """The state of the job, for a client."""
         return {
             "version": shim_protocol.VERSION,
             "phase": self._phase,
@@ -271,7 +269,7 @@ class Job:
         return {}
 
     def stay(self, on: bool) -> Reply:
-        """Stand still until told otherwise, after a dump too: others hold its threads. The answer: does `hold` keep it so?"""
+        """Stand still until told otherwise, after a dump too: others hold its threads. Answers whether `hold` keeps it so."""
         self._stays = on
         return {**self._settle(), "held": self._held}
 
@@ -291,7 +289,7 @@ class Job:
         return self._cgroup is None or self._cgroup.kill()
 
     def owner_gone(self, owner: Owner) -> None:
-        """A connection broke: nobody is there any more who would finish what it began."""
+        """A connection broke: nobody will finish what its owner began."""
         d, r = self._dump, self._restore
         if d is not None and d.owner is owner:
             d.owner = None
@@ -320,14 +318,14 @@ class Job:
             launch.lend_identity(uid, gid)
 
         self._gate.open_to(uid, gid)
-        if hushed := launch.lends(uid):  # nft refuses who is root only in effect
+        if hushed := launch.lends(uid):  # nft refuses a user that is root only in effect
             self._net.hush()
             request = criu_runs.without_lock(request)
         pid = self._criu(request, fill, enter, final=final)
         self._dump = Dump.begun(request, pid, owner, self._cgroup, hushed)
 
     def give_verdict(self, owner: Owner, request: Request) -> None:
-        """Live: go on, the snapshot was taken (or not). Final: die, the image is committed (or live). Told when CRIU ended."""
+        """Live: go on, the snapshot was taken (or not). Final: die, the image is committed (or live). Answers at CRIU's end."""
         d = self._waiting(request)
         d.owner = owner
         self._answer_hook(d, bool(request["good"]))
@@ -403,7 +401,7 @@ class Job:
             self._kill_tree()
         elif self._stays and self._cgroup is not None:
             self._cgroup.thaw()  # CRIU has it in its hands, and freezes it again when it lets go
-        elif not self._broken:  # else it runs once CRIU has ended, in whose hands their threads are
+        elif not self._broken:  # else it runs once CRIU, which still holds its threads, has ended
             self._settle_freezer()
         self._gate.answer(good)
 

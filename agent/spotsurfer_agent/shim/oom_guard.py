@@ -1,4 +1,14 @@
-"""The shim freezes a job before its machine's memory ends: levels on the job's control group, v1 or v2."""
+"""Freezes a job before its machine's memory ends: the shim sets two levels on the job's control group, v1 or v2.
+
+At `press` the job is to be frozen. v1: an event when usage crosses it; and at `wall`, a little above, the kernel puts every
+process to sleep that touches new memory (`oom_kill_disable`) and reports it, however fast usage came there. v2: above
+`memory.high` the kernel slows the job down to a crawl, and reports it. Page cache counts as usage but gives way, so a crossing
+is looked at before it is believed; while the cache alone fills the group, the guard looks again before the fastest job could
+have come there. The guard works with no agent there, and sleeps while all is well.
+
+v2 was tried on Linux 6.1 in a virtual machine: still a third of a second after, 0.7 MiB above. Sources: the kernel's
+cgroup-v1/memory.rst (sections 9, 10) and cgroup-v2.rst.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +26,7 @@ from spotsurfer_wire.oom_freeze_levels import TRUE_SHARE, Levels
 from spotsurfer_agent.host.cgroup import JobCgroup
 from spotsurfer_agent.shim.criu_runs import Owner
 
-# The kernel stops a job before its machine's memory ends: two levels on the job's control group, v1 or v2.
-#
-# At `press` the job is to be frozen. v1: an event when usage crosses it; and at `wall`, a little above, the kernel puts whoever
-# touches new memory to sleep (`oom_kill_disable`) and says so, however fast it came there. v2: above `memory.high` the kernel
-# slows the job down to a crawl, and says so. Page cache counts as usage but gives way, so a crossing is looked at before it is
-# believed; while the cache alone fills the group, we look again before the fastest job could have come there.
-#
-# v2 was tried on Linux 6.1 in a virtual machine: still a third of a second after, 0.7 MiB above. Sources: the kernel's
-# cgroup-v1/memory.rst (sections 9, 10) and cgroup-v2.rst.
+# ---- The kernel's side: levels and events
 
 FASTEST_BYTES_PER_SECOND = 4 << 30
 LOOK_SECONDS = (0.01, 1.0)  # between looks while the page cache fills the group
@@ -39,17 +41,17 @@ def judge(need: int, levels: Levels, at_wall: bool) -> float | None:
 
 
 class Kernel(Protocol):
-    """What guards a group."""
+    """The kernel's guard of a control group."""
 
     def arm(self, levels: Levels) -> tuple[list[int], list[int]]:
-        """Set the levels; descriptors that can be read when somebody is at the wall, and when usage is at the press.
+        """Set the levels; descriptors that can be read when a process is at the wall, and when usage is at the press.
 
         Raises OSError.
         """
         ...
 
     def hush(self) -> None:
-        """What the descriptors said was heard."""
+        """Take in the events of the descriptors."""
         ...
 
     def need(self) -> int:
@@ -61,7 +63,7 @@ class Kernel(Protocol):
         ...
 
     def at_wall(self) -> bool:
-        """Somebody of it sleeps for want of memory."""
+        """A process of the group sleeps for want of memory."""
         ...
 
     def lift(self) -> None:
@@ -74,7 +76,7 @@ class Kernel(Protocol):
 
 
 def kernel_guard(folders: Mapping[str, str]) -> Kernel | None:
-    """For the groups of a job (`cgroup.JobCgroup`); None where the kernel counts no memory in them."""
+    """For the groups of a job (`cgroup.JobCgroup`); None if the kernel counts no memory in them."""
     if UNIFIED in folders:
         folder = Path(folders[UNIFIED])
         return Unified(folder) if (folder / "memory.high").exists() else None
@@ -128,7 +130,7 @@ class Old:
         return "under_oom 1" in (self._folder / "memory.oom_control").read_text()
 
     def lift(self) -> None:
-        """As the port says. Who slept takes one page and goes on."""
+        """As the port says. A process that slept takes one page and goes on."""
         with contextlib.suppress(OSError):
             self._write("memory.limit_in_bytes", "-1")
         with contextlib.suppress(OSError):
@@ -145,7 +147,7 @@ class Old:
 
 
 class Unified:
-    """v2. It slows down and never stops, so `at_wall` is never true."""
+    """v2. It slows the job down and never stops it, so `at_wall` is never true."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._file = folder, -1
@@ -156,7 +158,7 @@ class Unified:
         (self._folder / "memory.high").write_text(str(levels.press))
         self._file = os.open(self._folder / "memory.events", os.O_RDONLY | os.O_CLOEXEC)
         self._poll = select.epoll()  # the kernel says it as POLLPRI, and this turns it into something to read
-        with contextlib.suppress(PermissionError):  # a plain file, where no kernel is behind
+        with contextlib.suppress(PermissionError):  # a plain file, with no kernel behind it
             self._poll.register(self._file, select.EPOLLPRI)
         return [], [self._poll.fileno()]
 
@@ -189,7 +191,7 @@ class Unified:
         self._poll, self._file = None, -1
 
 
-# The guard against the end of memory as the shim keeps it: it works with no agent there, and sleeps while all is well.
+# ---- The shim's side: the guard
 
 
 class Guard:
@@ -204,14 +206,14 @@ class Guard:
         self._cgroup: JobCgroup | None = None
         self._levels: Levels | None = None
         self._walls: list[int] = []
-        self._events: list[int] = []  # page cache makes them speak without need
+        self._events: list[int] = []  # page cache triggers them without need
         self._look_at: float | None = None
         self._heard_at = 0.0
         self._leader: Owner | None = None
-        self.pressed: dict[str, Any] | None = None  # what status tells of it
+        self.pressed: dict[str, Any] | None = None  # what a status reports of it
 
     def begin(self, cgroup: JobCgroup | None, levels: list[int] | None) -> None:
-        """The job runs in `cgroup`; `levels` as `oomguard.Levels` has them, None = it is not guarded."""
+        """The job runs in `cgroup`; `levels` as `oom_freeze_levels.Levels` has them, None = it is not guarded."""
         self.end()
         if cgroup is None or not levels or (kernel := kernel_guard(cgroup.folders)) is None:
             return
@@ -236,12 +238,12 @@ class Guard:
 
     @property
     def grips(self) -> bool:
-        """It is to stand still now; who leads its threads is waited for."""
+        """The job is to stand still now; if somebody leads its threads, that is waited for."""
         return self.pressed is not None and self._leader is None
 
     @property
     def seconds(self) -> float | None:
-        """Until it has to look again; None = when it is told."""
+        """Until it has to look again; None = when an event comes."""
         return None if self._look_at is None else max(self._look_at - time.monotonic(), 0.0)
 
     def look_at_clock(self) -> None:
@@ -250,7 +252,7 @@ class Guard:
             self.look()
 
     def look(self) -> None:
-        """Is it time?"""
+        """Freeze the job if it is time."""
         kernel, levels = self._kernel, self._levels
         if kernel is None or levels is None or self.pressed is not None:
             return
@@ -280,17 +282,17 @@ class Guard:
             self._look_at = heard_at + wait
 
     def grip(self) -> None:
-        """Stand still, whoever sleeps for want of memory, too. Idempotent. Raises OSError."""
+        """Stop the job, including processes that sleep for want of memory. Idempotent. Raises OSError."""
         if self._cgroup is None or self._kernel is None or self.pressed is None or not self.grips:
             return
         self._cgroup.ask_to_freeze()
-        self._kernel.lift()  # who sleeps at the wall can't be frozen: it takes a page and stops there
+        self._kernel.lift()  # a process that sleeps at the wall can't be frozen: it takes a page and stops there
         self._cgroup.freeze()
         if not self.pressed["stop_seconds"]:
             self.pressed["stop_seconds"] = time.monotonic() - self._heard_at
 
     def lead(self, owner: Owner) -> dict[str, Any]:
-        """Somebody leads threads of it through calls, which one that is frozen would never end: freeze it afterwards.
+        """`owner` leads threads of the job through calls, which a frozen job would never end: freeze it afterwards.
 
         The wall stands meanwhile.
         """
@@ -299,7 +301,7 @@ class Guard:
         return {"still": self.pressed is not None}
 
     def left(self, owner: Owner) -> None:
-        """A connection broke, or ended: whose it was leads nobody any more."""
+        """A connection broke, or ended: its owner leads nobody any more."""
         if self._leader is owner:
             self._leader = None
             if self.pressed is not None:

@@ -13,10 +13,10 @@ from pathlib import Path
 from spotsurfer_wire import clock
 from spotsurfer_wire.log_pieces import ROW_BYTES, TIMES, Row
 
-# One output stream of the job on the machine's disk: files named by the absolute offset of their first byte.
+# ---- Segments: one output stream on the machine's disk, in files named by the absolute offset of their first byte.
 #
-# They are written by a thread. A disk that is busy with what a save made it write, or a file system that holds up everybody who
-# writes while gigabytes go to the disk, must not hold up the job at its next line.
+# A thread writes them. A disk that is busy with what a save made it write, or a file system that holds up everybody who writes
+# while gigabytes go to the disk, must not hold up the job at its next line.
 
 SEGMENT_BYTES = 64 << 20
 GATHER_BYTES, GATHER_SECONDS = 1 << 16, 0.02  # so much, or so long, is written at once: waking costs more than writing
@@ -51,7 +51,7 @@ class Segments:
                 self._change.notify()
 
     def amend(self, data: bytes) -> bool:
-        """Put this in place of what was handed in last, which is as long; False where that is on its way to the disk."""
+        """Put this in place of what was handed in last, which is as long; False if that is on its way to the disk."""
         with self._change:
             if not self._waiting:
                 return False
@@ -142,7 +142,7 @@ def clear_segments(folder: Path) -> None:
         path.unlink()
 
 
-# The record of when a job printed what, as it is written.
+# ---- Times: the record of when a job printed what, as it is written
 
 TIMES_GATHER_SECONDS = 0.1  # a stream that grows alone gets one row in so long
 
@@ -156,7 +156,7 @@ class Times:
     def __init__(
         self, folder: Path, position: int, out: int, err: int, now: Callable[[], datetime.datetime] = clock.utc
     ) -> None:
-        """What was printed before is `out` and `err` bytes; where nobody kept rows of it, the first row says so."""
+        """What was printed before is `out` and `err` bytes; if nobody kept rows of it, the first row shows that."""
         self.position, self._now = position, now
         self.disk = Segments(folder, TIMES, position, TIMES_GATHER_SECONDS)
         self._open: str | None = None  # the stream that the last row is of, while more may be put into that row
@@ -183,11 +183,11 @@ class Times:
         return max(1, int(self._now().timestamp() * 1000))
 
     def close_row(self) -> None:
-        """Whoever tells positions calls this: what the job prints later is no part of a row before them."""
+        """To be called before positions are reported: what the job prints later is no part of a row before them."""
         self._open = None
 
 
-# The output of the job: pipes that the shim reads, held in memory on their way to the disk.
+# ---- Spools: the pipes that the shim reads, with bytes held in memory on their way to the disk
 
 HELD_BYTES = 8 << 20  # that the disk has not taken yet; then the job waits at its pipe, and nothing is lost
 READ_BYTES = 1 << 16
@@ -292,7 +292,7 @@ class Output:
 
     def positions(self) -> dict[str, int]:
         """Bytes of each stream since the job's beginning, and of the record of times; the last of them may be on their way to
-        the disk still. Ends the open row of the record: what the job prints later is no part of what was told here.
+        the disk still. Ends the open row of the record: what the job prints later is no part of what was reported.
         """
         found = {name: s.position for name, s in self._spools.items()}
         if self._times is not None:
@@ -311,7 +311,7 @@ class Output:
             disk.tell()  # a save waits until all of it is there
 
     def is_kept(self) -> bool:
-        """Whether all that was read is on disk; where not, `moved` is called when that may have changed."""
+        """Whether all that was read is on disk; if not, `moved` is called when that may have changed."""
         behind = [x for x in self._disks() if x.waiting_bytes]
         for disk in behind:
             disk.tell()

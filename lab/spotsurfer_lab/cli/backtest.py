@@ -1,4 +1,4 @@
-"""`spotsurfer backtest deadline|interval|placement|size`."""
+"""`spotsurfer backtest deadline|interval|placement|size`: what would a policy have cost?"""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from spotsurfer_lab.size_backtest import Rides, World
 
 
-# `spotsurfer backtest deadline`: what would it have cost to have a job done in time?
+# ---- `deadline`: the cost of finishing a job in time
 
 DEADLINE_POLICIES = "surf,uniform-progress,greedy,on-demand,optimum"
 
@@ -99,7 +99,7 @@ def deadline(  # noqa: PLR0913 - one parameter an option
     show(match, as_json, html, played.about)
 
 
-# `spotsurfer backtest interval`: how often should a job be saved on machines that live so long?
+# ---- `interval`: how often to save a job on machines with recorded lives
 
 INTERVAL_POLICIES = "surf,young,daly,fixed,never,optimum"
 
@@ -136,7 +136,7 @@ def interval(  # noqa: PLR0913 - one parameter an option
     show(match, as_json, html)
 
 
-# `spotsurfer backtest placement`: what would it have cost to move a job between pools at will?
+# ---- `placement`: the cost of a job that may move freely between pools
 
 PLOT_WINDOWS = 5  # a run of several pools takes seconds
 PLACEMENT_POLICIES = "surf,history,first-free,best-single-zone,optimum"
@@ -203,7 +203,7 @@ def placement(  # noqa: PLR0913 - one parameter an option
 
 
 def _usd(trace: Trace, spot: float | None, prices: Path | None) -> Floats:
-    """Raises UsageError, InputMissing."""
+    """Spot prices as an array. Raises UsageError, InputMissing."""
     import numpy as np
 
     from spotsurfer_lab.markets import read_prices
@@ -213,7 +213,7 @@ def _usd(trace: Trace, spot: float | None, prices: Path | None) -> Floats:
     return read_prices(prices, trace) if prices is not None else np.full(trace.up.shape, spot)
 
 
-# `spotsurfer backtest size`: what would a recorded run have cost on machines that change their size under it?
+# ---- `size`: the cost of a recorded run on machines that change their size under it
 
 TITLE = "A run on machines of changing size"
 COLUMNS = ("usd", "moves", "near_misses", "oom", "stretch", "saving_against_best_fixed")
@@ -280,7 +280,7 @@ def size(  # noqa: PLR0913 - one parameter an option
 
 
 def _scaled(raw: Usage, hours: float | None, memory: str | None, cores: float | None) -> Usage:
-    """Raises UsageError."""
+    """The usage at another length, memory or number of cores. Raises UsageError."""
     try:
         peak = None if memory is None else parse_bytes(memory)
     except ValueError as e:
@@ -318,7 +318,7 @@ def _show(rides: Rides, told: Mapping[str, object], as_json: bool) -> None:
 
 
 def _rows(rides: Rides) -> tuple[list[str], list[list[str]]]:
-    """Headings, and a row a policy."""
+    """Headings, and one row for each policy."""
     rows = [[name, *(_cell(c, one[c]) for c in COLUMNS)] for name, one in rides.figures().items()]
     return ["policy", *(c.replace("_", " ") for c in COLUMNS)], rows
 
@@ -337,7 +337,7 @@ def _cell(column: str, value: object) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-# `spotsurfer backtest …`: what would a policy have cost? One file a sub-command; each registers itself.
+# ---- The group
 
 
 def add(app: typer.Typer) -> None:
@@ -349,7 +349,7 @@ def add(app: typer.Typer) -> None:
         rich_markup_mode=None,
         context_settings=CONTEXT,
     )
-    group.callback()(lambda: None)  # so that a group of one command stays a group
+    group.callback()(lambda: None)  # keeps a group of one command a group
     for add_command in (add_deadline, add_placement, add_interval, add_size):
         add_command(group)
     app.add_typer(group)

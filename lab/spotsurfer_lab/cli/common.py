@@ -1,4 +1,4 @@
-"""What back-test commands share: options, the choice of a market, progress and output."""
+"""The shared parts of back-test commands: options, the choice of a market, progress and output."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from spotsurfer_lab.results import Comparison, Match, Step
 
 
-# Options and checks that back-tests share.
+# ---- Options
 
 JobHours = Annotated[float, typer.Option(min=0.01, help="Work of the job.")]
 DeadlineHours = Annotated[float, typer.Option(min=0.01, help="Time it has.")]
@@ -37,7 +37,7 @@ Policies = Annotated[str, typer.Option("--policy", help="Names with commas betwe
 
 
 def names_of(policies: str) -> list[str]:
-    """Each once, in this order. Raises UsageError where there is none."""
+    """Each name once, in this order. Raises UsageError if there is none."""
     names = list(dict.fromkeys(n.strip() for n in policies.split(",") if n.strip()))
     if not names:
         raise UsageError("--policy names none: give names with commas between, e.g. --policy surf,optimum.")
@@ -47,7 +47,7 @@ def names_of(policies: str) -> list[str]:
 def terms_of(
     tick_seconds: float, job_hours: float, deadline_hours: float, restart_hours: float, spot: float, on_demand: float
 ) -> Terms:
-    """What is asked of the job. Raises UsageError where even on-demand could not meet the deadline."""
+    """The job's terms. Raises UsageError if even on-demand could not meet the deadline."""
     from spotsurfer.ports.policies import Terms
 
     if deadline_hours < job_hours + restart_hours:
@@ -57,7 +57,7 @@ def terms_of(
     return Terms(tick_seconds, job_hours * 3600, deadline_hours * 3600, restart_hours * 3600, spot, on_demand)
 
 
-# The market that a back-test plays: recorded files, or what this controller saw itself.
+# ---- Market: recorded files, or this controller's own observations.
 
 Availability = Annotated[
     Path | None, typer.Option(help="CSV: tick, then one column a pool; 1 = spot could be had.", show_default=False)
@@ -80,7 +80,7 @@ Unknown = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a market comes from, as the options say it."""
+    """The source of a market, from the options."""
 
     availability: Path | None
     windows: Path | None
@@ -92,7 +92,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What is played; `about` is told with the figures."""
+    """The market to play; `about` goes with the figures."""
 
     trace: Trace
     starts: list[int]
@@ -100,7 +100,7 @@ class Recorded:
 
 
 def market(source: Source) -> Recorded:
-    """Raises UsageError, InputMissing, ControllerUnreachable."""
+    """The market of a source. Raises UsageError, InputMissing, ControllerUnreachable."""
     from spotsurfer_lab.markets import read_trace, read_windows
 
     if source.own_days is not None and (source.availability is not None or source.windows is not None):
@@ -113,7 +113,7 @@ def market(source: Source) -> Recorded:
 
 
 def own_records(days: float, tick_seconds: float) -> Records:
-    """What this controller saw in so many days. Raises InputMissing, ControllerUnreachable."""
+    """This controller's observations of so many days. Raises InputMissing, ControllerUnreachable."""
     from spotsurfer_lab.markets import records_of_own
 
     rows = SESSION.client().get("/v1/spots")["spots"]
@@ -137,7 +137,7 @@ def _own(source: Source, days: float) -> Recorded:
 
 
 def _warn(past: Past, source: Source) -> None:
-    """On stderr: how much of the market is a guess."""
+    """Report on stderr how much of the market is a guess."""
     missing = 1 - float(past.known.mean())
     if missing > 0:
         guess = {"last": "as it was seen last", "free": "free", "none": "not free"}[source.unknown]
@@ -147,7 +147,7 @@ def _warn(past: Past, source: Source) -> None:
         tell(f"Left out, for too little is known of them: {', '.join(past.left_out)}.")
 
 
-# How every back-test answers: a progress bar while it works, then a table, JSON, or a page with plots.
+# ---- Output: a progress bar at work, then a table, JSON, or a page with plots.
 
 Html = Annotated[Path | None, typer.Option("--html", help="Write a page with plots here.", show_default=False)]
 
@@ -155,7 +155,7 @@ Settings = Annotated[list[str] | None, typer.Option("--set", help="POLICY.KEY=va
 
 
 def settings_of(words: list[str] | None) -> dict[str, dict[str, object]]:
-    """By policy; values as in TOML, anything else is a text. Raises UsageError."""
+    """Settings by policy; values as in TOML, anything else is a text. Raises UsageError."""
     found: dict[str, dict[str, object]] = {}
     for word in words or []:
         name, equals, text = word.partition("=")
@@ -172,7 +172,7 @@ def settings_of(words: list[str] | None) -> dict[str, dict[str, object]]:
 
 @contextmanager
 def progress(title: str) -> Iterator[Step]:
-    """A bar on stderr, only where somebody looks."""
+    """A bar on stderr, only on a terminal."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
@@ -184,9 +184,9 @@ def progress(title: str) -> Iterator[Step]:
 
 
 def show(match: Match, as_json: bool, html: Path | None = None, about: Mapping[str, object] | None = None) -> None:
-    """Print the figures of each policy; write the page, too, where one is asked for.
+    """Print the figures of each policy, and write the page if requested.
 
-    `about`: what else is told of the market. Raises UsageError."""
+    `about`: further facts about the market. Raises UsageError."""
     from spotsurfer_lab.results import figures
 
     comparison = replace(match.comparison, settings={**match.comparison.settings, **(about or {})})
@@ -228,6 +228,6 @@ def _page(path: Path, comparison: Comparison, found: dict[str, dict[str, object]
 
 
 def save_page(path: Path, text: str) -> None:
-    """Write the page, and say where it is. Raises OutputExists, OSError as `write` does."""
+    """Write the page, and report its path. Raises OutputExists, OSError as `write` does."""
     write(path, text)
     tell(f"The page is {path}.")

@@ -1,4 +1,4 @@
-"""`policies train`: records of spot markets become a bank of models, by the plug-in that will use it."""
+"""`policies train`: turns records of spot markets into a bank of models, by the plug-in that will use it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ LEARNER = "surf"
 
 @dataclass(frozen=True, slots=True)
 class Bank:
-    """What was made."""
+    """The result of a training."""
 
     text: str
     names: list[str]
 
 
 def train(source: tuple[Path | None, float | None], tick_seconds: float, states: int, seed: int) -> Bank:
-    """A bank of the records in a file, or of the controller's own of so many days. Raises InputMissing, UsageError."""
+    """A bank from the records in a file, or from the controller's own of so many days. Raises InputMissing, UsageError."""
     records = _records(source, tick_seconds)
     learner = plugin(TRAINING, LEARNER)
     with progress("training") as step:

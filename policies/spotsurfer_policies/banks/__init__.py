@@ -1,1 +1,1 @@
-"""Banks of models that ship with the policies; README.md says where they come from and how they are made again."""
+"""Banks of models that ship with the policies; README.md names their source and the command that makes them."""

@@ -1,4 +1,4 @@
-"""Instances of EC2, spot and on-demand, and the queue in which AWS says what becomes of them."""
+"""Instances of EC2, spot and on-demand, and the queue in which AWS reports interruptions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def make(settings: Mapping[str, object], host: ProviderHost) -> AwsProvider:
-    """The entry point. Calls nothing of AWS yet. Raises ConfigError for wrong settings, HostUnfit without the extra `aws`."""
+    """The entry point. Makes no call yet. Raises ConfigError for wrong settings, HostUnfit without the extra `aws`."""
     from spotsurfer_providers.aws.settings import read_settings
 
     wanted = read_settings(settings)

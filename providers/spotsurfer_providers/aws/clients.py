@@ -1,4 +1,4 @@
-"""AWS service clients with the default credential chain, and AWS errors translated to ours."""
+"""AWS service clients with credentials of the default chain. Each is made when it is first needed."""
 
 from __future__ import annotations
 
@@ -16,29 +16,20 @@ from spotsurfer.model.errors import (
 )
 from spotsurfer_providers.aws.settings import AwsSettings
 
-# Errors of AWS as errors of ours: one table.
-#
-# The codes are those of the EC2 API reference ("Error codes for the Amazon EC2 API": client errors, server errors, common
-# errors), of "Common Errors" of STS, and of the query and JSON protocols of SSM, SQS and Pricing. What has no row says nothing
-# about what was done: the order is repeated with its token.
-
-
-# The services of AWS that are asked, with credentials of the default chain. Each is made when it is first needed.
-
 CONNECT_SECONDS = 5
 READ_SECONDS = 25
-# Orders are sent once: who repeats them decides anew each time, also whether another pool is better.
+# Orders are sent once: the caller decides anew before each repetition, also whether another pool is better.
 ONCE = Config(retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=CONNECT_SECONDS, read_timeout=READ_SECONDS)
-# Questions may be asked again at once; more patience than that is the circuit breaker's.
+# Questions may be repeated at once; the circuit breaker handles longer trouble.
 AGAIN = Config(
     retries={"mode": "standard", "total_max_attempts": 2}, connect_timeout=CONNECT_SECONDS, read_timeout=READ_SECONDS
 )
-# The price list has three endpoints; the nearest by the beginning of the region's name.
+# The price list has three endpoints; the beginning of the region's name selects the nearest.
 PRICING_REGIONS = {"eu": "eu-central-1", "ap": "ap-south-1", "cn": "cn-northwest-1"}
 
 
 class Clients:
-    """Made without a call. Credentials are kept and renewed by botocore, in memory only."""
+    """Makes no call itself. botocore keeps and renews credentials, only in memory."""
 
     def __init__(self, settings: AwsSettings) -> None:
         self._settings = settings
@@ -55,7 +46,7 @@ class Clients:
 
     @cached_property
     def orders(self) -> Any:
-        """EC2, for what changes something."""
+        """EC2, for calls that change something."""
         return self._client("ec2", ONCE)
 
     @cached_property

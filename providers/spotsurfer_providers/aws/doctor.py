@@ -1,7 +1,7 @@
-"""What `spotsurfer doctor` asks of AWS: the settings, the credentials, and the rights that a controller needs first.
+"""The checks of AWS for `spotsurfer doctor`: settings, credentials, and the rights that a controller needs first.
 
-Nothing is made: the launch is a dry run, the session is dropped, and the queue is left alone, because a message that is read is
-hidden from the controller for a while.
+It creates nothing: the launch is a dry run, the session is dropped, and the queue is left alone, because a read would hide
+messages from the controller for a while.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ JOB = "doctor"
 
 
 def look(table: Mapping[str, object], host: ProviderHost) -> str:
-    """What can be had, in half a sentence. Raises ConfigError, ProviderError: a sentence with the remedy."""
+    """A summary in half a sentence. Raises ConfigError, ProviderError: a sentence with the remedy."""
     provider = make(table, host)
     provider.describe()
     offers = provider.offers()

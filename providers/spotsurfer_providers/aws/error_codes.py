@@ -1,4 +1,9 @@
-"""Errors of AWS as errors of ours: one table."""
+"""Translates AWS errors to ours, by one table.
+
+The codes are those of the EC2 API reference ("Error codes for the Amazon EC2 API": client errors, server errors, common
+errors), of "Common Errors" of STS, and of the query and JSON protocols of SSM, SQS and Pricing. A code without a row leaves
+open whether the order was carried out: the order is repeated with its token.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +32,10 @@ from spotsurfer.model.errors import (
     UnknownToProvider,
 )
 
-MISMATCH = "IdempotentParameterMismatch"  # the token was used before, with other words: see provider.launch
+MISMATCH = "IdempotentParameterMismatch"  # an earlier call used the token with other parameters: see AwsProvider.launch
 
 
-TERMINATED = "IdempotentInstanceTerminated"  # what the token made has ended
+TERMINATED = "IdempotentInstanceTerminated"  # the instance of this token has ended
 
 
 WOULD_HAVE_WORKED = "DryRunOperation"
@@ -176,7 +181,7 @@ _CODES: dict[type[ProviderError], tuple[str, ...]] = {
 KINDS: dict[str, type[ProviderError]] = {code: kind for kind, codes in _CODES.items() for code in codes}
 
 
-# What botocore itself says before it asks anybody.
+# Errors of botocore itself, before any call.
 NO_CREDENTIALS = (
     NoCredentialsError,
     PartialCredentialsError,
@@ -186,7 +191,7 @@ NO_CREDENTIALS = (
 )
 
 
-# What a person can do about it; kinds that heal by themselves have none.
+# Remedies for people; kinds that pass by themselves have none.
 REMEDIES: dict[type[ProviderError], str] = {
     QuotaExceeded: "ask AWS for more (Service Quotas, EC2), or lower limits.instances_max",
     CredentialsExpired: "renew the controller's credentials (`aws sts get-caller-identity` tells) and check this host's clock",
@@ -197,7 +202,7 @@ REMEDIES: dict[type[ProviderError], str] = {
 
 @contextmanager
 def calling(what: str) -> Iterator[None]:
-    """Everything that botocore raises within comes out as ProviderError or one of its children, with a sentence."""
+    """Turns every exception of botocore inside into ProviderError or a child of it, with a sentence."""
     try:
         yield
     except (ClientError, BotoCoreError, ResponseParserError) as e:  # the last is botocore's, but no BotoCoreError
@@ -207,7 +212,7 @@ def calling(what: str) -> Iterator[None]:
 
 
 def translated(error: ClientError | BotoCoreError | ResponseParserError, what: str) -> ProviderError:
-    """The error of ours for one of botocore's."""
+    """Our error for one of botocore's."""
     if isinstance(error, ClientError):
         kind = KINDS.get(code_of(error), ProviderError)
         text = error.response.get("Error", {}).get("Message") or "no message"
@@ -217,7 +222,7 @@ def translated(error: ClientError | BotoCoreError | ResponseParserError, what: s
 
 
 def code_of(error: ClientError) -> str:
-    """AWS's word for it; empty where the answer has none."""
+    """AWS's error code; empty if the answer has none."""
     return str(error.response.get("Error", {}).get("Code", ""))
 
 

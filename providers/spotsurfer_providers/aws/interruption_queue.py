@@ -1,4 +1,4 @@
-"""The SQS queue of EventBridge events: interruption notices as sightings."""
+"""Interruption notices from AWS: EventBridge writes events to an SQS queue (terraform/aws/queue.tf), which we read."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from spotsurfer.ports.provider import Letter, Sighting, Sign
 from spotsurfer_providers.aws.clients import Clients
 from spotsurfer_providers.aws.error_codes import calling
 
-# Events of EventBridge as sightings: one parser for each (source, detail-type). Pure.
-#
+# ---- Events: one parser for each (source, detail-type). Pure.
 # Shapes: EC2 user guide, "Spot Instance interruption notices", "EC2 instance rebalance recommendations" and "state-change
 # notification"; AWS Health user guide, "Reference: AWS Health events Amazon EventBridge schema".
 
-Said = tuple[str, Sign, str]  # instance, what, in words
+Said = tuple[str, Sign, str]  # instance, sign, description
 Parser = Callable[[Mapping[str, Any]], list[Said]]
 
 
 def read_event(body: str, sent_now: datetime) -> list[Sighting]:
-    """What a message says. `sent_now`: the time of day by AWS's clock. Raises ValueError where it is no event that is known."""
+    """Sightings of a message. `sent_now`: the time of day by AWS's clock. Raises ValueError for an unknown event."""
     try:
         event = json.loads(body)
         at = datetime.fromisoformat(event["time"])
@@ -51,7 +50,7 @@ def _state(detail: Mapping[str, Any]) -> list[Said]:
 
 
 def _health(detail: Mapping[str, Any]) -> list[Said]:
-    """Scheduled changes of instances: retirement, reboot, maintenance. Open issues and notes to the account name no end."""
+    """Scheduled changes of instances: retirement, reboot, maintenance. Open issues and account notes announce no end."""
     if detail["service"] != "EC2" or detail["eventTypeCategory"] != "scheduledChange":
         return []
     what = f"AWS Health: {detail['eventTypeCode']}"
@@ -73,14 +72,13 @@ PARSERS: Mapping[tuple[str, str], Parser] = {
 }
 
 
-# The witness of AWS: an SQS queue that EventBridge writes to (terraform/aws/queue.tf).
-#
-# It is asked without waiting, for the tick that asks has more to do; what a short poll misses, the next one brings. A message
-# that can't be read is left: SQS gives it again, and after some times puts it into the dead-letter queue, for a person.
+# ---- Queue
+# A read does not wait, because the tick that reads has more to do; the next one gets what a short poll misses. An unreadable
+# message stays: SQS delivers it again, and after some times puts it into the dead-letter queue, for a person.
 
-BATCH = 10  # of SQS
-ROUNDS = 10  # of a look, at most
-HIDDEN_SECONDS = 60  # so long a message that was read is hidden: time to handle it
+BATCH = 10  # SQS's limit
+ROUNDS = 10  # of one read, at most
+HIDDEN_SECONDS = 60  # a read message stays hidden for this long: time to handle it
 
 
 class Queue:
@@ -91,7 +89,7 @@ class Queue:
         self._url = url
 
     def read(self) -> Sequence[Letter]:
-        """What there is now, at most a hundred messages."""
+        """Present messages, at most a hundred."""
         letters: list[Letter] = []
         for _ in range(ROUNDS):
             with calling("ReceiveMessage"):
@@ -106,7 +104,7 @@ class Queue:
         return letters
 
     def settle(self, letters: Sequence[Letter]) -> None:
-        """Delete them. One that could not be deleted comes again and is known then."""
+        """Delete them. An undeleted one comes again, and is known then."""
         for begin in range(0, len(letters), BATCH):
             some = letters[begin : begin + BATCH]
             entries = [{"Id": str(i), "ReceiptHandle": letter.receipt} for i, letter in enumerate(some)]
@@ -126,5 +124,5 @@ def _letter(message: Mapping[str, Any], now: datetime) -> Letter:
 
 
 def _aws_time(metadata: Mapping[str, Any]) -> datetime:
-    """The time of day as AWS sees it: every answer has it."""
+    """The time of day by AWS's clock, which every answer contains."""
     return parsedate_to_datetime(metadata["HTTPHeaders"]["date"])

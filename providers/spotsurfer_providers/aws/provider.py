@@ -1,4 +1,8 @@
-"""The provider `aws`: runs, lists and ends instances."""
+"""The provider `aws`: RunInstances, DescribeInstances, TerminateInstances, and a queue of events as witness.
+
+It orders one instance of one pool at a time, because our policy chooses the pool: CreateFleet would choose by itself, and its
+answer would hide which pools refused. It sends each call that changes something once; the caller decides before a repetition.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +37,9 @@ from spotsurfer_providers.aws.run_instances import TOKEN_TAG
 from spotsurfer_providers.aws.settings import AwsSettings
 from spotsurfer_providers.aws.spot_market import SpotMarket
 
-# Instances of EC2's answers as instances of ours. Pure.
+# ---- Views: EC2's answers as instances. Pure.
 
-# "stopped" is no end: its disks are there and cost, and somebody may start it again.
+# "stopped" is no end: its disks still exist and cost, and somebody may start it again.
 STATES = {
     "pending": InstanceState.PENDING,
     "running": InstanceState.RUNNING,
@@ -44,13 +48,13 @@ STATES = {
     "stopped": InstanceState.STOPPING,
     "terminated": InstanceState.GONE,
 }
-# StateReason codes of an instance that AWS took (API reference, StateReason).
+# StateReason codes of an instance that AWS reclaimed (API reference, StateReason).
 RECLAIMED = frozenset({"Server.SpotInstanceTermination", "Server.SpotInstanceShutdown"})
-_WHEN = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")  # in StateTransitionReason, where EC2 says it
+_WHEN = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")  # in StateTransitionReason, if EC2 reports it
 
 
 def view_of(found: Mapping[str, Any], region: str, now: datetime, first_gone_at: datetime | None = None) -> InstanceView:
-    """One instance. `first_gone_at` is when its end was first seen. Raises KeyError, TypeError or ValueError if not whole."""
+    """One instance. `first_gone_at`: when its end was first seen. Raises KeyError, TypeError or ValueError if incomplete."""
     tags = {t["Key"]: t["Value"] for t in found.get("Tags", [])}
     state = STATES[found["State"]["Name"]]
     launched_at = found["LaunchTime"]
@@ -71,20 +75,16 @@ def view_of(found: Mapping[str, Any], region: str, now: datetime, first_gone_at:
 
 
 def _ended_at(found: Mapping[str, Any], launched_at: datetime, seen_at: datetime) -> datetime:
-    """As EC2 says it, else when it was first seen: EC2 does not always tell."""
+    """EC2's time of the end, else the first time that it was seen: EC2 does not always report it."""
     said = _WHEN.search(found.get("StateTransitionReason") or "")
     at = datetime.strptime(said.group(1), "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC) if said else seen_at
     return max(at, launched_at)
 
 
-# The provider `aws`: RunInstances, DescribeInstances, TerminateInstances, and a queue of events as witness.
-#
-# One instance of one pool is ordered at a time, because *which* pool is our policy's choice: CreateFleet would choose by
-# itself,
-# and its answer would hide which pools refused. Each call is made once where it changes something; who repeats it decides anew.
+# ---- Provider
 
 NOTICE_SECONDS = 120.0  # between the interruption notice and the reclaim
-CREDENTIAL_SECONDS = 3600  # the most that AWS gives a role that another role takes
+CREDENTIAL_SECONDS = 3600  # AWS's limit for a role that another role assumes
 PAGE = 1000
 
 
@@ -94,12 +94,12 @@ class AwsProvider:
     name = "aws"
 
     def __init__(self, settings: AwsSettings, host: ProviderHost) -> None:
-        store_access.bucket_and_prefix(host.store_url)  # said at the start, not at the first launch
+        store_access.bucket_and_prefix(host.store_url)  # raises at the start, not at the first launch
         self._settings = settings
         self._host = host
         self._aws = Clients(settings)
         self._shop = SpotMarket(settings, self._aws, host.clock)
-        self._gone_at: dict[str, datetime] = {}  # when an end was first seen, where EC2 does not say when it was
+        self._gone_at: dict[str, datetime] = {}  # when an end was first seen, if EC2 reports no time
         self.capabilities = Capabilities(
             notice_seconds=NOTICE_SECONDS,
             metadata_dialect="aws",
@@ -109,7 +109,7 @@ class AwsProvider:
         self.witness = None if settings.queue_url is None else Queue(self._aws, settings.queue_url)
 
     def offers(self) -> Sequence[Offer]:
-        """Allowed types in zones with a subnet, both markets. That one is listed does not say that it can be had."""
+        """Allowed types in zones with a subnet, both markets. A listed offer may still lack capacity."""
         return self._shop.offers()
 
     # ---- instances
@@ -127,11 +127,11 @@ class AwsProvider:
                         raise
                     return self._made_before(plan.token, e)
                 return self._view(answer["Instances"][0])
-        except UnknownToProvider as e:  # something of the settings, not an instance
+        except UnknownToProvider as e:  # concerns the settings, not an instance
             raise ProviderError(str(e)) from e
 
     def rehearse(self, plan: LaunchPlan) -> None:
-        """Whether EC2 would take this order; nothing is made. Raises as `launch` does, but knows nothing of capacity."""
+        """Whether EC2 would take this order; creates nothing. Raises as `launch` does, but knows nothing of capacity."""
         request = run_instances.run_instances(plan, self._settings, self._shop.image(), self._host.family)
         with calling(f"RunInstances {plan.pool} (dry run)"):
             try:
@@ -141,7 +141,7 @@ class AwsProvider:
                     raise
 
     def _made_before(self, token: str, error: ClientError) -> InstanceView:
-        """The order was taken before: in other words (another image behind a parameter, changed settings), or it has ended."""
+        """An earlier call used the token: with other parameters (new image of a parameter, new settings), or it has ended."""
         found = self._pages([{"Name": "client-token", "Values": [token]}])
         made = [i for page in found for r in page["Reservations"] for i in r["Instances"]]
         if not made and code_of(error) == TERMINATED:
@@ -151,15 +151,15 @@ class AwsProvider:
         return self._view(made[0])
 
     def terminate(self, instance: InstanceId) -> None:
-        """Order its end."""
+        """Order the instance's end."""
         try:
             with calling(f"TerminateInstances {instance}"):
                 self._aws.orders.terminate_instances(InstanceIds=[instance])
         except UnknownToProvider:
-            return  # ended long ago, or so new that not all of EC2 knows it: then the order is repeated
+            return  # ended long ago, or not known to all of EC2 yet: then the order is repeated
 
     def describe(self) -> Listing:
-        """All of the family, by tag. Complete only if every page came and every entry could be read."""
+        """All instances of the family, by tag. Complete only if every page came and every entry could be read."""
         found: list[InstanceView] = []
         complete = True
         pages = iter(self._pages([{"Name": f"tag:{run_instances.FAMILY_TAG}", "Values": [self._host.family]}]))
@@ -197,21 +197,21 @@ class AwsProvider:
     # ---- the store
 
     def outlet(self, instance: InstanceId) -> socket.socket:
-        """A plain one: the network decides."""
+        """A plain socket: the network decides."""
         del instance
         return socket.socket(socket.AF_INET, socket.SOCK_STREAM)
 
     def store_access(self, job: str, attempt: int) -> StoreAccess:
-        """The store's address; what may be done there comes with `credentials`."""
+        """The store's address; `credentials` hold the rights in it."""
         del job, attempt
         return StoreAccess(self._host.store_url, self._settings.machines_store, renewed=True)
 
     def check_inputs(self, job: str, inputs: Sequence[str]) -> None:
-        """Whether the policy of a session has room for them; it is as long for each attempt."""
+        """Whether a session's policy has room for them; its length does not depend on the attempt."""
         store_access.session_policy(self._host.store_url, self._settings.partition, job, 1, inputs)
 
     def credentials(self, job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
-        """A session of the job role, cut down to this attempt."""
+        """A session of the job role, limited to this attempt."""
         policy = store_access.session_policy(self._host.store_url, self._settings.partition, job, attempt, inputs)
         with calling("AssumeRole"):
             given = self._aws.sts.assume_role(

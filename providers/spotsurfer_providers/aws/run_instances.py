@@ -1,6 +1,6 @@
-"""What is asked of RunInstances, as a value. Pure: the same plan and settings make the same words.
+"""The request of RunInstances as a value. Pure: the same plan and settings make the same request.
 
-EC2 compares all parameters of a repeated ClientToken, so nothing here may depend on the time or on who asks.
+EC2 compares all parameters of a repeated ClientToken, so nothing here may depend on the time or on the caller.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def run_instances(plan: LaunchPlan, settings: AwsSettings, image: ImageSeen | No
         "InstanceType": plan.pool.instance_type,
         "SubnetId": settings.subnets[plan.pool.zone],
         "UserData": plan.user_data,
-        # Only what runs on the machine itself may ask its metadata service, and only with a session of version 2.
+        # Only programs on the machine itself may ask its metadata service, and only with a session of version 2.
         "MetadataOptions": {"HttpTokens": "required", "HttpPutResponseHopLimit": 1, "HttpEndpoint": "enabled"},
         "InstanceInitiatedShutdownBehavior": "terminate",
         "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in ("instance", "volume")],

@@ -12,7 +12,7 @@ from spotsurfer.common.input_errors import did_you_mean
 from spotsurfer.model.errors import ConfigError
 
 TABLE = "provider.aws"
-OWN_TAGS = frozenset(f"spotsurfer:{x}" for x in ("family", "token", "job", "attempt"))  # that we set ourselves
+OWN_TAGS = frozenset(f"spotsurfer:{x}" for x in ("family", "token", "job", "attempt"))  # set by us
 TAGS_MAX = 50 - len(OWN_TAGS)  # of a resource
 DEFAULT_TYPES = ("c6a.*", "c6i.*", "m6a.*", "m6i.*", "r6a.*", "r6i.*")
 
@@ -36,7 +36,7 @@ Address = Annotated[str, _like(r"https?://.+", "https://sqs.us-east-1.amazonaws.
 
 
 class AwsSettings(BaseModel):
-    """What each key means to an operator stands in config.example.toml."""
+    """config.example.toml explains each key to operators."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -53,7 +53,7 @@ class AwsSettings(BaseModel):
     rebalance: Literal["ignore", "checkpoint", "move"] = "ignore"
     tags: dict[str, str] = Field(default_factory=dict, max_length=TAGS_MAX)
     root_volume_gib: int | None = Field(None, ge=1, le=16384)
-    store_options: dict[str, str] = Field(default_factory=dict)  # with which machines reach the store, in obstore's names
+    store_options: dict[str, str] = Field(default_factory=dict)  # machines' options for the store, in obstore's names
     placement_scores: bool = False
     profile: str | None = None  # of ~/.aws/config, e.g. one that assumes a role
     endpoint_url: Address | None = None  # of all services, for tests
@@ -76,7 +76,7 @@ class AwsSettings(BaseModel):
 
     @property
     def template(self) -> dict[str, str] | None:
-        """The launch template as RunInstances wants it."""
+        """The launch template in the form of RunInstances."""
         if self.launch_template is None:
             return None
         name, _, version = self.launch_template.partition(":")
@@ -85,7 +85,7 @@ class AwsSettings(BaseModel):
 
     @property
     def machines_store(self) -> dict[str, str]:
-        """How machines reach the store, in obstore's names; no credentials."""
+        """Machines' options for the store, in obstore's names; no credentials."""
         elsewhere = {
             "endpoint": self.endpoint_url or "",
             "allow_http": "true",
@@ -95,12 +95,12 @@ class AwsSettings(BaseModel):
 
     @property
     def partition(self) -> str:
-        """Of the account: aws, aws-cn, aws-us-gov …"""
+        """The account's partition: aws, aws-cn, aws-us-gov …"""
         return self.job_role_arn.split(":")[1]
 
 
 def read_settings(table: Mapping[str, object]) -> AwsSettings:
-    """Settings from their table. Raises ConfigError: one sentence that names the key and what was expected."""
+    """Settings from their table. Raises ConfigError: one sentence with the key and the expected value."""
     try:
         return AwsSettings.model_validate(dict(table))
     except ValidationError as e:

@@ -1,4 +1,8 @@
-"""Instance types, zones, capacity and spot/on-demand prices from EC2 and the price list, as offers."""
+"""The EC2 market as offers: instance types, zones, capacity, and spot and on-demand prices.
+
+Spot prices change by the minute and are asked each time. Types, zones and the price list change by the month and are asked once
+a day (`Memory`). The number of calls does not grow with jobs or machines.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +25,7 @@ from spotsurfer_providers.aws.run_instances import ImageSeen
 from spotsurfer_providers.aws.settings import AwsSettings
 from spotsurfer_providers.catalog import instance_types
 
-# Instance types, zones and prices of EC2's answers, and the offers that they make. Pure but for the shipped catalogue.
-#
-# What changes by the minute (spot prices) is asked each time, what changes by the month (types, zones, the price list) once a
-# day: `shop` keeps it. Calls do not grow with jobs or machines.
+# ---- Parsers: EC2's answers as types, prices and offers. Pure but for the shipped catalogue.
 
 _MIB = 1 << 20
 PRODUCT = "Linux/UNIX"
@@ -55,7 +56,7 @@ def types_of(pages: Iterable[Mapping[str, Any]]) -> dict[str, TypeSeen]:
 
 
 def _gpus(kind: Mapping[str, Any]) -> Gpus:
-    """NVIDIA's of one sort; a type whose GPUs are of several sorts, or parts of one, has none that can be asked for."""
+    """NVIDIA GPUs of one kind; a type with several kinds, or parts of one, offers none that a job can ask for."""
     found = [g for g in kind.get("GpuInfo", {}).get("Gpus", ()) if g.get("Manufacturer") == "NVIDIA" and g.get("Count", 0) > 0]
     if len(found) != 1:
         return NO_GPUS
@@ -63,7 +64,7 @@ def _gpus(kind: Mapping[str, Any]) -> Gpus:
 
 
 def spot_prices(entries: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], int]:
-    """The newest price of each (zone, type), micro-dollars an hour; an entry that can't be read is as good as none."""
+    """The newest price of each (zone, type), micro-dollars an hour; skips unreadable entries."""
     newest: dict[tuple[str, str], tuple[datetime, int]] = {}
     for entry in entries:
         try:
@@ -77,7 +78,7 @@ def spot_prices(entries: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], i
 
 
 def joined(names: Iterable[str], most: int) -> list[str]:
-    """The names with commas between them, in as many texts as it takes for none to be longer than `most` characters."""
+    """The names joined by commas, in as many texts as needed so that none is longer than `most` characters."""
     texts: list[str] = []
     for name in names:
         if texts and len(texts[-1]) + 1 + len(name) <= most:
@@ -104,7 +105,7 @@ def list_prices(products: Iterable[str]) -> dict[str, int]:
 
 
 def catalogue_prices(names: Iterable[str]) -> dict[str, int]:
-    """The same from the shipped catalogue: us-east-1, of its date. Good for comparisons, no bill."""
+    """The same from the shipped catalogue: us-east-1, of its date. For comparisons, not for bills."""
     known = instance_types()
     return {n: known[n].on_demand_usd_micros_per_hour for n in names if n in known}
 
@@ -133,39 +134,39 @@ def offers_of(
 
 
 def scores_of(answer: Sequence[Mapping[str, Any]], zones: Mapping[str, str]) -> dict[str, int]:
-    """Spot placement scores (1 to 10) by zone; `zones` leads from zone ids, which AWS answers with, to names."""
+    """Spot placement scores (1 to 10) by zone; `zones` maps zone ids, which AWS answers with, to names."""
     return {zones[s["AvailabilityZoneId"]]: int(s["Score"]) for s in answer if s.get("AvailabilityZoneId") in zones}
 
 
 def within(offer: Offer, quotas: Mapping[Market, float]) -> bool:
-    """Whether the account could have at least one of these: a type that is larger than the whole quota is never met."""
+    """Whether the account could get at least one of these: a type larger than the whole quota is never available."""
     quota = quotas.get(offer.market)
     return quota is None or not _STANDARD.match(offer.pool.instance_type) or offer.cpus <= quota
 
 
-# Asks EC2 and the price list what can be had, and remembers what seldom changes.
+# ---- Market: asks EC2 and the price list, and remembers answers that seldom change.
 
 DAY_SECONDS = 86400.0
-HOUR_SECONDS = 3600.0  # images behind parameters are rebuilt by the week; placement scores change slowly and are counted
+HOUR_SECONDS = 3600.0  # images behind parameters change by the week; placement scores change slowly, and calls are limited
 PRICES_AGAIN_SECONDS = 1800.0  # after a price list that could not be read
-TARGET_CAPACITY = 20  # placement scores are asked for a fleet about as large as one of ours
+TARGET_CAPACITY = 20  # placement scores are requested for a fleet about as large as ours
 PAGE = 100
-FILTER_CHARACTERS_MAX = 1024  # of GetProducts
-ARCHITECTURE = "x86_64"  # that the agent's runtime is built for
+FILTER_CHARACTERS_MAX = 1024  # limit of GetProducts
+ARCHITECTURE = "x86_64"  # of the agent's runtime
 
 T = TypeVar("T")
 log = Log("aws")
 
 
 class Memory:
-    """Answers that stay good for a while. `get` asks again when one has become too old."""
+    """Answers that stay valid for a while. `get` asks again when one has become too old."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._kept: dict[str, tuple[datetime, Any]] = {}
 
     def get(self, name: str, seconds: float, ask: Callable[[], T]) -> T:
-        """The answer; what `ask` raises is raised, and nothing is remembered."""
+        """The answer; an exception of `ask` is raised, and nothing is remembered."""
         now = self._clock.now()
         until, answer = self._kept.get(name, (now, None))
         if until <= now:
@@ -175,12 +176,12 @@ class Memory:
         return found
 
     def put(self, name: str, seconds: float, answer: object) -> None:
-        """Remember it for so long."""
+        """Remember it for this long."""
         self._kept[name] = (self._clock.now() + timedelta(seconds=seconds), answer)
 
 
 class SpotMarket:
-    """Read only. Methods raise ProviderError and its children."""
+    """Reads only. Methods raise ProviderError and its children."""
 
     def __init__(self, settings: AwsSettings, clients: Clients, clock: Clock) -> None:
         self._settings = settings
@@ -189,7 +190,7 @@ class SpotMarket:
         self._clock = clock
 
     def offers(self) -> list[Offer]:
-        """What may be tried now: types that are allowed, in zones where there is a subnet, with today's prices."""
+        """Possible orders now: allowed types, in zones with a subnet, at today's prices."""
         types = self._memory.get("types", DAY_SECONDS, self._types)
         zones = self._memory.get("zones", DAY_SECONDS, lambda: self._zones(types))
         listed = self._list_prices(types)
@@ -201,7 +202,7 @@ class SpotMarket:
         return [o for o in found if within(o, quotas)]
 
     def image(self) -> ImageSeen | None:
-        """The image that new machines boot; None where the launch template has it."""
+        """The image that new machines boot; None if the launch template has it."""
         name = self._settings.image
         if name is None:
             return None
@@ -210,7 +211,7 @@ class SpotMarket:
     # ---- questions
 
     def _quotas(self) -> dict[Market, float]:
-        """vCPUs of standard types that the account may have; a market whose quota can't be read is not limited here."""
+        """The account's limit of vCPUs of standard types; a market with an unreadable quota is not limited here."""
         found: dict[Market, float] = {}
         for kind, code in QUOTAS.items():
             try:
@@ -257,14 +258,14 @@ class SpotMarket:
             pages = self._aws.ec2.get_paginator("describe_spot_price_history").paginate(
                 InstanceTypes=sorted(types),
                 ProductDescriptions=[PRODUCT],
-                StartTime=self._clock.now(),  # of each pool the price in force
+                StartTime=self._clock.now(),  # the price in force of each pool
                 Filters=[{"Name": "availability-zone", "Values": sorted(self._settings.subnets)}],
                 PaginationConfig={"PageSize": 1000},
             )
             return spot_prices(entry for page in pages for entry in page["SpotPriceHistory"])
 
     def _list_prices(self, types: Mapping[str, TypeSeen]) -> dict[str, int]:
-        """Of the price list; where that can't be read, of the catalogue, and it is tried again later."""
+        """From the price list; if it can't be read, from the catalogue, with a later retry."""
         try:
             said = self._memory.get("prices", DAY_SECONDS, lambda: self._price_list(sorted(types)))
         except ProviderError as e:
@@ -291,7 +292,7 @@ class SpotMarket:
         return found
 
     def _scores(self, types: Mapping[str, TypeSeen]) -> dict[str, int]:
-        """How likely spot is to be had in each zone; nothing where it can't be asked, for it is advice only."""
+        """How likely spot is available in each zone; empty if the call fails, because scores are only advice."""
         try:
             with calling("GetSpotPlacementScores"):
                 answer = self._aws.ec2.get_spot_placement_scores(

@@ -1,4 +1,4 @@
-"""Access to a store in S3: the controller's credentials, and the session policy of one attempt."""
+"""Access to a store in S3: the controller's credentials, and the session policy that limits one attempt."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from spotsurfer_wire.object_keys import KeyRights
 
 from spotsurfer.model.errors import ConfigError, Invalid
 
-# The controller's credentials for a store in S3: those of the default chain, as for all else that it asks of AWS.
+# ---- Controller: credentials of the default chain, as for its other calls of AWS.
 
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 class NoCredentials(Exception):
-    """The chain has none."""
+    """The chain has no credentials."""
 
 
 class Chain:
-    """For obstore. botocore renews them where they end, and keeps them in memory only."""
+    """For obstore. botocore renews the credentials before they end, and keeps them only in memory."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
 
     def __call__(self) -> Any:
-        """An `S3Credential`. Raises NoCredentials, and what botocore raises where the chain is broken."""
+        """An `S3Credential`. Raises NoCredentials, and botocore's errors if the chain is broken."""
         found = self._session.get_credentials()
         if found is None:
             raise NoCredentials("no AWS credentials: set AWS_PROFILE, or see `aws sts get-caller-identity`")
         now = found.get_frozen_credentials()
-        # "Over already": so each request asks here, and botocore knows best when to renew.
+        # Already expired: so each request asks here, and botocore decides when to renew.
         return {
             "access_key_id": now.access_key,
             "secret_access_key": now.secret_key,
@@ -45,13 +45,13 @@ class Chain:
         }
 
     def refused(self) -> None:
-        """Nothing to be done: botocore renews by the clock."""
+        """Does nothing: botocore renews by the clock."""
 
 
 def find(tables: Mapping[str, Any]) -> Chain | None:
-    """The entry point. `tables`: those of [provider]; the profile is that of [provider.aws]. None where boto3 is missing.
+    """The entry point. `tables`: those of [provider]; the profile is that of [provider.aws]. None if boto3 is missing.
 
-    Raises ConfigError for a profile that there is not.
+    Raises ConfigError for a profile that does not exist.
     """
     try:
         import botocore.session
@@ -66,15 +66,14 @@ def find(tables: Mapping[str, Any]) -> Chain | None:
     return Chain(session)
 
 
-# What one attempt may touch of the store and its inputs, as a session policy. Pure.
-#
-# A session has the rights that both the job role and this policy give. The store's bucket may be listed without a condition on
-# the prefix: S3 tells *absent* from *forbidden* only to who may list, and a GET carries no prefix to compare. So an attempt can
-# learn the names of other jobs' objects, and nothing of what is in them.
+# ---- Session policy: the rights of one attempt in the store and on its inputs. Pure.
+# A session has the rights that both the job role and this policy give. Listing the store's bucket has no condition on the
+# prefix: S3 tells *absent* from *forbidden* only to sessions that may list, and a GET carries no prefix to compare. So an
+# attempt can learn the names of other jobs' objects, but not their content.
 
 POLICY_CHARACTERS_MAX = 2048  # of STS AssumeRole, session policy
 _WILD = ("*", "?", "[")
-_TAIL_LETTERS = 8  # of a job's id, by which denials know it: more than its six random ones
+_TAIL_LETTERS = 8  # of a job's id, which denials match: more than its six random ones
 _ANY = "*"
 
 
@@ -90,9 +89,9 @@ def bucket_and_prefix(url: str) -> tuple[str, str]:
 def session_policy(url: str, partition: str, job: str, attempt: int, inputs: Sequence[str]) -> str:
     """The policy of one attempt, as JSON that STS takes.
 
-    Inputs that would make it too long are summed up as far as it takes: by what their addresses begin with, at last to whole
-    buckets, all of which may be listed. The job role bounds them anyway. None of them opens anything of the store. Raises
-    Invalid where that is too long still.
+    Inputs that would make it too long are generalized as far as needed: to common beginnings of their addresses, at last to
+    whole buckets, all of which may be listed. The job role bounds them anyway. None of them opens anything of the store. Raises
+    Invalid if the policy is still too long.
     """
     bucket, prefix = bucket_and_prefix(url)
     store = OwnStore(url)
@@ -111,11 +110,11 @@ def session_policy(url: str, partition: str, job: str, attempt: int, inputs: Seq
 
 
 def _own(arn: str, home: str, job: str, rights: KeyRights) -> list[dict[str, object]]:
-    """What `keyrights` says. The conditions: S3 User Guide, "Enforce conditional writes on Amazon S3 buckets".
+    """The rights of `rights_of_attempt`. Conditions: S3 User Guide, "Enforce conditional writes on Amazon S3 buckets".
 
-    What begins an upload in parts, and its parts, carries no If-None-Match; so only what may be overwritten comes in parts.
-    A session policy is short, so denials leave out bucket, prefix and how the job's id begins: they can only take of what the
-    first statement gives, which is this job's alone.
+    The beginning and the parts of a multipart upload carry no If-None-Match; so only overwritable objects may come in parts.
+    A session policy is short, so denials leave out bucket, prefix and the beginning of the job's id: they can only reduce the
+    first statement, which covers only this job.
     """
 
     def ends(patterns: Sequence[str]) -> list[str]:
@@ -140,7 +139,7 @@ def _policy(arn: str, own: Sequence[dict[str, object]], listed: Sequence[str], r
 
 
 def _input(address: str) -> tuple[str, str]:
-    """Bucket and pattern of an input: a folder and a wildcard mean everything that begins like them."""
+    """Bucket and pattern of an input: a folder or a wildcard covers everything with the same beginning."""
     parts = urlsplit(address, allow_fragments=False)
     key = (parts.path + (f"?{parts.query}" if parts.query else "")).lstrip("/")
     begin = min((key.index(mark) for mark in _WILD if mark in key), default=len(key))
@@ -151,7 +150,7 @@ def _input(address: str) -> tuple[str, str]:
 def _ever_wider(
     read: Sequence[tuple[str, str]], own: str, prefix: str
 ) -> Iterator[tuple[Sequence[str], Sequence[tuple[str, str]]]]:
-    """Buckets that may be listed and patterns that may be read, the closest first; `own` and `prefix` are the store's."""
+    """Listable buckets and readable patterns, the narrowest first; `own` and `prefix` are the store's."""
     buckets = sorted({own, *(bucket for bucket, _ in read)})
     summed = _summed_up(read, own, prefix)
     whole = {(bucket, pattern if bucket == own else _ANY) for bucket, pattern in summed}
@@ -162,12 +161,12 @@ def _ever_wider(
 
 
 def _summed_up(read: Sequence[tuple[str, str]], own: str, prefix: str) -> list[tuple[str, str]]:
-    """By bucket; in that of the store (`own`, `prefix`) also by where they part from what it keeps."""
+    """By bucket; in the store's bucket (`own`, `prefix`) also by where they diverge from the store's keys."""
     groups: dict[tuple[str, str], list[str]] = {}
     for bucket, pattern in read:
         key = pattern.removesuffix("*")
         common = [len(_beginning([key, prefix + name])) for name in KEPT] if bucket == own else [-1]
-        if max(common) == len(key):  # one file, called like the beginning of a folder of the store
+        if max(common) == len(key):  # one file whose name is the beginning of a folder of the store
             groups[bucket, pattern] = [pattern]
         else:
             groups.setdefault((bucket, key[: 1 + max(common)]), []).append(f"{key}*")
@@ -175,5 +174,5 @@ def _summed_up(read: Sequence[tuple[str, str]], own: str, prefix: str) -> list[t
 
 
 def _beginning(texts: Sequence[str]) -> str:
-    """What all begin with."""
+    """The common beginning of all."""
     return "".join(column[0] for column in takewhile(lambda c: len(set(c)) == 1, zip(*texts, strict=False)))

@@ -19,7 +19,7 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class InstanceType:
-    """One row. Money in micro-dollars per hour; `spot_savings_percent` is None where it is not known."""
+    """One row. Money in micro-dollars per hour; `spot_savings_percent` is None if not known."""
 
     name: str
     cpus: int
@@ -39,7 +39,7 @@ class InstanceType:
 
 @functools.cache
 def instance_types() -> MappingProxyType[str, InstanceType]:
-    """All types that have a price, by name."""
+    """All types with a price, by name."""
     packed = resources.files(__name__).joinpath("us_east_1.csv.gz").read_bytes()
     rows = csv.DictReader(io.StringIO(gzip.decompress(packed).decode()))
     types = (_type(row) for row in rows if row["ondemand_usd_per_hour_us_east_1"])
@@ -62,7 +62,7 @@ def _type(row: dict[str, str]) -> InstanceType:
 
 
 def _gpus(row: dict[str, str]) -> Gpus:
-    """NVIDIA's alone: others can be neither asked for nor saved. A part of one counts as none."""
+    """Only NVIDIA's: a job can neither ask for others, nor could they be saved. A part of one counts as none."""
     name, count = row["gpu_name"], _optional(row["gpu_count"]) or 0
     if not count or name.startswith("radeon"):
         return NO_GPUS

@@ -1,4 +1,4 @@
-"""Instances as boxes on this host: the default for trying spotsurfer, and the hardware under its tests."""
+"""Instances as boxes on this host: the default for trying spotsurfer, and the hardware of its tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 def make(settings: Mapping[str, object], host: ProviderHost) -> Provider:
     """The entry point. Raises ConfigError for wrong settings or a wrong scenario, NotRoot and HostUnfit."""
-    # Here and not above: process 1 of every box imports this package, and should not carry all of it.
+    # Imported here, because process 1 of every box imports this package and should not load all of it.
     from spotsurfer_providers.local.host_checks import check_host
     from spotsurfer_providers.local.provider import LocalProvider
     from spotsurfer_providers.local.settings import read_settings

@@ -1,7 +1,7 @@
-"""Settling boxes that nobody keeps any more, and finding what crashes left.
+"""Ends boxes without a supervisor, and removes what crashes left.
 
-Little can be left: the kernel ends a box with its supervisor, and disk, mounts and link with the box. What stays is
-the control group and what is written down.
+Little remains after a crash: the kernel ends a box with its supervisor, and disk, mounts and link with the box. Only the
+control group and the records stay.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LOGS = ("console.log", "console.log.1", "supervisor.log")
 
 
 def settle(home: Home, trees: Sequence[Hierarchy], folder: BoxFolder, now: datetime) -> list[str]:
-    """End a box whose supervisor is gone and write that down; what was removed. A box that is kept is left alone."""
+    """End a box whose supervisor is gone and record that; returns the removed things. Leaves a kept box alone."""
     if folder.status().state is BoxState.ENDED:
         return []
     with folder.if_abandoned() as abandoned:
@@ -37,14 +37,14 @@ def settle(home: Home, trees: Sequence[Hierarchy], folder: BoxFolder, now: datet
             return []
         removed = _sweep_box(home, trees, folder)
         if removed is None:
-            return []  # it does not die yet: asked again at the next look
+            return []  # it does not die yet: retried at the next look
         reason = status.reason or ("terminated" if folder.ordered_to_end() else "its supervisor died")
         folder.write_status(BoxStatus(BoxState.ENDED, reason, status.reclaimed, now.isoformat()))
         return removed
 
 
 def _sweep_box(home: Home, trees: Sequence[Hierarchy], folder: BoxFolder) -> list[str] | None:
-    """Remove what a box left outside its folder; None where something of it can't be ended."""
+    """Remove a box's remains outside its folder; None if some of them can't be ended."""
     group = BoxGroup(trees, home.group_name(folder.id))
     pids, existed = group.pids(), group.exists()
     if not (group.kill() and group.remove()):
@@ -61,7 +61,7 @@ def _sweep_box(home: Home, trees: Sequence[Hierarchy], folder: BoxFolder) -> lis
 
 
 def archive(home: Home, folder: BoxFolder, now: datetime) -> bool:
-    """Move a box that ended long ago out of the listings; whether it was."""
+    """Move a box that ended long ago out of the listings; returns whether it did."""
     status = folder.status()
     if status.state is not BoxState.ENDED or status.ended_at is None:
         return False
@@ -90,7 +90,7 @@ def end_now(folder: BoxFolder, wait_seconds: float = 10.0) -> list[str]:
 
 
 def drop_torn(folder: BoxFolder) -> list[str]:
-    """Remove a folder whose record can't be read (a power cut while it was written), when nobody keeps the box."""
+    """Remove a folder with an unreadable record (a power cut during a write), if no process keeps the box."""
     try:
         folder.record()
     except (OSError, ValueError, TypeError):
@@ -116,13 +116,13 @@ def sweep_half_made(home: Home, now: datetime) -> list[str]:
 
 
 def sweep_groups(home: Home, trees: Sequence[Hierarchy]) -> list[str]:
-    """Remove control groups of this data folder that belong to no living box."""
+    """Remove control groups of this data folder without a living box."""
     names = {p.name for t in trees for p in (t.path / PARENT).glob(f"box-*-{home.mark}")}
     removed = []
     for name in sorted(names):
         folder = home.folder(name.removesuffix(f"-{home.mark}"))
         if folder.path.exists() and folder.status().state is not BoxState.ENDED:
-            continue  # alive, or not to be ended
+            continue  # alive, or can't be ended
         group = BoxGroup(trees, name)
         if group.kill() and group.remove():
             removed.append(f"control group {name}")
@@ -130,9 +130,9 @@ def sweep_groups(home: Home, trees: Sequence[Hierarchy]) -> list[str]:
 
 
 def sweep_loops(home: Home) -> list[str]:
-    """Free loop devices (and their mounts, in our namespace) whose file was a disk of a box that is over.
+    """Free loop devices (and their mounts, in our namespace) whose file was the disk of an ended box.
 
-    The kernel does it by itself; this is for kernels and crashes that we have not met.
+    The kernel does it by itself; this covers unknown kernels and crashes.
     """
     if any(f.status().state is not BoxState.ENDED for f in home.folders()):
         return []  # a living box's disk looks the same: it has no name

@@ -1,4 +1,4 @@
-"""What this host must have for boxes."""
+"""The requirements of boxes on this host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CAPABILITIES = {"CAP_SYS_ADMIN": 21, "CAP_NET_ADMIN": 12}  # bits of linux/capa
 
 
 def check_host() -> list[Hierarchy]:
-    """The control group trees, where boxes can run here. Raises NotRoot or HostUnfit, one sentence with the remedy."""
+    """The control group trees, if boxes can run here. Raises NotRoot or HostUnfit, one sentence with the remedy."""
     if os.geteuid() != 0:
         raise NotRoot("Boxes need root on this host: run it with sudo, or use a cloud provider")
     missing = [name for name, bit in _CAPABILITIES.items() if not _effective() >> bit & 1]
@@ -43,7 +43,7 @@ def _effective() -> int:
 
 
 def look(table: Mapping[str, object], _: ProviderHost) -> str:
-    """For `spotsurfer doctor`: that boxes can run here. Raises ConfigError, NotRoot, HostUnfit."""
+    """For `spotsurfer doctor`: boxes can run here. Raises ConfigError, NotRoot, HostUnfit."""
     from spotsurfer_providers.local.settings import read_settings
 
     read_settings(table)

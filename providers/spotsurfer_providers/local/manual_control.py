@@ -1,4 +1,4 @@
-"""Orders by hand, for tests, demos and people: reclaim a box, shape its link, list, clean up."""
+"""Manual orders, for tests, demos and people: reclaim a box, shape its link, list, clean up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spotsurfer_providers.local.host_checks import check_host
 
 
 def reclaim(data_dir: Path, box: str, notice_seconds: float) -> dict[str, Any]:
-    """Take a box as the cloud would: with a notice, or (0) without a word. Raises NotFound, Conflict or Denied."""
+    """Take a box as the cloud would: with a notice, or (0) without one. Raises NotFound, Conflict or Denied."""
     return _order(data_dir, box, {"order": "reclaim", "notice_seconds": notice_seconds})
 
 
@@ -26,7 +26,7 @@ def rebalance(data_dir: Path, box: str) -> dict[str, Any]:
 
 
 def set_metadata(data_dir: Path, box: str, entries: Mapping[str, str]) -> dict[str, Any]:
-    """Change what a box's metadata service says, by paths below meta-data. Raises NotFound, Conflict or Denied."""
+    """Change the content of a box's metadata service, by paths below meta-data. Raises NotFound, Conflict or Denied."""
     return _order(data_dir, box, {"order": "metadata", "entries": dict(entries)})
 
 
@@ -36,12 +36,12 @@ def set_link_rate(data_dir: Path, box: str, bits_per_second: int | None) -> dict
 
 
 def set_link_up(data_dir: Path, box: str, up: bool) -> dict[str, Any]:
-    """Cut a box's link or mend it. The metadata service stays: it is inside. Raises NotFound, Conflict or Denied."""
+    """Cut or restore a box's link. The metadata service stays: it is inside. Raises NotFound, Conflict or Denied."""
     return _order(data_dir, box, {"order": "link", "up": up})
 
 
 def box_status(data_dir: Path, box: str) -> dict[str, Any]:
-    """What a living box's supervisor says: `pid` of its process 1, `action_at`. Raises NotFound, Conflict or Denied."""
+    """The status from a living box's supervisor: `pid` of its process 1, `action_at`. Raises NotFound, Conflict or Denied."""
     return _order(data_dir, box, {"order": "status"})
 
 
@@ -65,7 +65,7 @@ def _folder(data_dir: Path, box: str) -> BoxFolder:
 
 @contextmanager
 def _looking_into(data_dir: Path) -> Iterator[None]:
-    """Raises Denied where this user may not: boxes are root's."""
+    """Raises Denied if this user may not look: boxes are root's."""
     try:
         yield
     except PermissionError:
@@ -73,7 +73,7 @@ def _looking_into(data_dir: Path) -> Iterator[None]:
 
 
 def list_boxes(data_dir: Path) -> list[dict[str, Any]]:
-    """Record and status of every box that is listed; a torn record shows as its error. Raises Denied."""
+    """Record and status of every listed box; a torn record shows as its error. Raises Denied."""
     rows = []
     with _looking_into(data_dir):
         folders = Home(data_dir).folders()
@@ -86,7 +86,7 @@ def list_boxes(data_dir: Path) -> list[dict[str, Any]]:
 
 
 def clean(data_dir: Path, end_living: bool = False, clock: Clock | None = None) -> list[str]:
-    """Remove what dead boxes of a data folder left; with `end_living` end the living ones too. What was removed, in words.
+    """Remove the remains of dead boxes in a data folder; with `end_living` end living ones, too. Returns descriptions of them.
 
     Raises NotRoot or HostUnfit.
     """

@@ -57,7 +57,7 @@ class LocalProvider:
     """Boxes of one data folder."""
 
     name = "local"
-    witness = None  # a box's agent is told by its metadata service, and nobody else is
+    witness = None  # its metadata service informs a box's agent, and nothing else does
 
     def __init__(self, settings: LocalSettings, host: ProviderHost) -> None:
         _check_buckets(settings.buckets, [host.data_dir, *([Path(root)] if (root := _store_root(host.store_url)) else [])])
@@ -75,7 +75,7 @@ class LocalProvider:
     # ------------------------------------------------------------ offers
 
     def offers(self) -> Sequence[Offer]:
-        """Every pool in both markets. As on a cloud the list does not say what has capacity."""
+        """Every pool in both markets. As on a cloud, the list does not show capacity."""
         at = self._seconds(self._host.clock.now())
         return [self._offer(pool, market, at) for pool in self._settings.pool_list() for market in Market]
 
@@ -90,7 +90,7 @@ class LocalProvider:
     # ------------------------------------------------------------ instances
 
     def launch(self, plan: LaunchPlan) -> InstanceView:
-        """Make a box, or find the one that this token made."""
+        """Make a box, or find the one of this token."""
         trees = check_host()
         now = self._host.clock.now()
         with _disk_errors():
@@ -106,7 +106,7 @@ class LocalProvider:
         return _view(record, found)
 
     def _admit(self, plan: LaunchPlan, trees: Sequence[Hierarchy], now: datetime) -> None:
-        """Raise where the pretended cloud, or this host, has no room."""
+        """Raise if the simulated cloud, or this host, has no room."""
         if plan.pool not in self._settings.pool_list():
             raise Invalid(f"There is no pool {plan.pool}: see provider.local.pools")
         if len(plan.user_data.encode()) > USER_DATA_BYTES_MAX:
@@ -161,7 +161,7 @@ class LocalProvider:
             supervisor_client.poke(folder.path)
 
     def describe(self) -> Listing:
-        """All boxes of this family; those that ended, for an hour."""
+        """All boxes of this family; ended ones for an hour."""
         reap()
         if not self._home.boxes.exists():
             return Listing((), complete=True)
@@ -185,9 +185,9 @@ class LocalProvider:
                     cleanup.settle(self._home, trees, folder, now)
                     views.append(_view(record, folder))
             except FileNotFoundError:
-                complete = complete and not folder.path.exists()  # gone to the archive meanwhile
+                complete = complete and not folder.path.exists()  # moved to the archive meanwhile
             except (ValueError, TypeError):
-                complete = False  # a torn record: `clean` removes it when nobody keeps the box
+                complete = False  # a torn record: `clean` removes it when no process keeps the box
         return views, complete
 
     # ------------------------------------------------------------ the rest
@@ -204,7 +204,7 @@ class LocalProvider:
             raise ProviderError(f"{instance} can't be reached: {e}") from e
 
     def store_access(self, job: str, attempt: int) -> StoreAccess:
-        """A folder as S3 through the box's gateway, which knows job and attempt from the box's tags; others as they are."""
+        """A folder as S3 through the box's gateway, which knows job and attempt from the box's tags; others unchanged."""
         if _store_root(self._host.store_url) is None:
             return StoreAccess(self._host.store_url, {})
         options = {
@@ -218,14 +218,14 @@ class LocalProvider:
         return StoreAccess(f"s3://{BUCKET}", options, {"s3://": options} if self._settings.buckets else {})
 
     def check_inputs(self, job: str, inputs: Sequence[str]) -> None:
-        """Boxes get no credentials: nothing of them can be too much."""
+        """Boxes get no credentials, so no inputs are too many."""
 
     def credentials(self, job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
-        """A box's link to the gateway is its credential: there is nothing to renew."""
+        """A box's link to the gateway is its credential, so nothing needs renewal."""
         raise ProviderError(f"boxes get no credentials: {job}.{attempt} asked, with {len(inputs)} inputs")
 
     def _seconds(self, now: datetime) -> float:
-        """Since the scenario's epoch, which the first question sets."""
+        """Seconds since the scenario's epoch, which the first call sets."""
         self._home.make()
         return (now - self._home.epoch(now)).total_seconds()
 
@@ -252,7 +252,7 @@ def _box_id(token: str) -> str:
 
 
 def _check_buckets(buckets: Mapping[str, str], own: Sequence[Path]) -> None:
-    """Jobs may read all of a bucket. Raises ConfigError."""
+    """Jobs may read all of a bucket, so it must not hold the controller's own folders. Raises ConfigError."""
     for name, folder in buckets.items():
         for other in own:
             one, two = Path(folder).resolve(), other.resolve()

@@ -18,9 +18,9 @@ from spotsurfer_providers.toml_tables import build
 REGION = "local"
 _GIB = 1 << 30
 _CLOCK_OFFSET_MAX = 10 * 365 * 86400
-# Of any system: what a box mounts over, and what user-data is run with.
+# Of any system: mount points of a box, and the shell for user-data.
 _ROOT_NEEDS = ("bin/sh", "dev", "proc", "sys", "run", "tmp", "root", "var/lib")
-_DISK_BYTES_MIN = 256 << 20  # btrfs wants about half of it for itself
+_DISK_BYTES_MIN = 256 << 20  # btrfs needs about half of it for itself
 _DEFAULT_TYPES = tuple(f"{family}.{size}" for family in ("m6i", "c6i", "r6i") for size in ("large", "xlarge", "2xlarge"))
 
 
@@ -30,17 +30,15 @@ class LocalSettings:
 
     scenario: str | None = None
     disk_bytes: int = 20 * _GIB
-    disk_kind: str | None = None  # "btrfs", "ext4" or "xfs"; None: btrfs where mkfs.btrfs is there, else ext4
+    disk_kind: str | None = None  # "btrfs", "ext4" or "xfs"; None: btrfs if mkfs.btrfs is installed, else ext4
     notice_seconds: float = 120.0
     link_bits_per_second: int | None = None
     instances_max: int = 16
     sockets: dict[str, str] = field(default_factory=dict)  # port of 10.77.0.1 -> Unix socket of the host that it leads to
     buckets: dict[str, str] = field(default_factory=dict)  # name -> folder of the host: s3://name/… for inputs of jobs
-    runtimes: str | None = None  # folder of unpacked agent's runtimes, named by their SHA-256, that boxes find in place
-    root: str | None = None  # folder of an unpacked system, as debootstrap makes it, for boxes to have instead of the host's
-    clock_offset_seconds_max: int = (
-        90 * 86400
-    )  # machines differ in their uptime: boxes do by up to so much, each by another amount
+    runtimes: str | None = None  # folder of unpacked runtimes of the agent, named by SHA-256, that boxes find in place
+    root: str | None = None  # folder of an unpacked system, as debootstrap makes it, as the root of boxes instead of the host's
+    clock_offset_seconds_max: int = 90 * 86400  # machines differ in uptime: each box by another amount, up to this
     zones: list[str] = field(default_factory=lambda: ["local-a", "local-b"])
     instance_types: list[str] = field(default_factory=lambda: list(_DEFAULT_TYPES))
     pools: list[str] | None = None  # "zone/instance-type"; instead of every type in every zone

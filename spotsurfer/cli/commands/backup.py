@@ -164,7 +164,7 @@ def adopt(
 
 
 def _state(job: Job) -> str:
-    """For people."""
+    """The state of a job as words for people."""
     if job.state is JobState.QUEUED:
         return {Wish.HOLD: "held", Wish.CANCEL: "is being cancelled", Wish.RUN: "has a machine"}[job.wish]
     return str(job.state)
@@ -177,7 +177,7 @@ def _settings(config: Path | None) -> Settings:
 
 
 def _passphrase(file: Path | None, new: bool) -> str:
-    """From the file, the environment or the terminal. Raises UsageError."""
+    """The passphrase from the file, the environment or the terminal. Raises UsageError."""
     if file is not None:
         secret = _first_line(file)
     elif VARIABLE in os.environ:
@@ -210,18 +210,18 @@ class _Progress:
         self._what, self._said, self._shown = what, time.monotonic() + follow.QUIET_SECONDS - follow.STEP_SECONDS, False
 
     def bytes(self, stage: str, at: int, of: int) -> None:
-        """So many of so many; 0 where that is not known."""
+        """Progress in bytes; 0 if the total is not known."""
         from spotsurfer.common.units import size
 
         self.count(stage, size(at), size(of) if of else "")
 
     def count(self, stage: str, at: object, of: object) -> None:
-        """So many of so many; of things without a unit."""
+        """Progress in things without a unit."""
         if time.monotonic() - self._said >= follow.STEP_SECONDS:
             self._said = time.monotonic()
             self._shown = follow.show({"what": self._what, "stage": stage, "at": at, "of": of}) or self._shown
 
     def end(self) -> None:
-        """What is printed next begins on a new line."""
+        """Let the next output begin on a new line."""
         if self._shown:
             print(file=sys.stderr, flush=True)

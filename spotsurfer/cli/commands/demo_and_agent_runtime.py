@@ -1,4 +1,4 @@
-"""Commands with parsers of their own: `demo` and `agent-runtime`."""
+"""`demo` and `agent-runtime`: both parse their own words. `agent-runtime list` and `push` also read the store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from spotsurfer.config.settings import Settings
 
 
-# `agent-runtime list` and `push`: what lies in the store beside what was built here.
+# ---- `agent-runtime list` and `push`: runtimes in the store beside those built here.
 
 
 def push(settings: Settings, as_json: bool) -> None:
@@ -94,9 +94,9 @@ def _store(settings: Settings) -> FileStore:
         raise ConfigError(f"store.url {settings.store_url!r} can't be used: {e}") from e
 
 
-# Commands that parse their words by themselves: the demonstration, the builder of the agent's runtime.
+# ---- Registration: both commands get all words and options unparsed.
 
-# All words and options after the command's name go on as they are, --help too.
+# Passes all words and options after the command's name on unchanged, --help too.
 THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 

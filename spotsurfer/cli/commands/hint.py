@@ -1,4 +1,4 @@
-"""`hint`: what a job's own script tells. The agent lays a small script of this name into jobs; this one does the same."""
+"""`hint`: how a job's own script reports. The agent lays a small script of this name into jobs; this command does the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`init`: writes the files that an operator begins with, from those shipped with the package."""
+"""`init`: writes an operator's first files (configuration, Terraform's modules, systemd unit) from those in the package."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from spotsurfer.cli.common import SESSION, AsJson, examples, write
 from spotsurfer.cli.screen import put, put_json
 from spotsurfer.model.errors import UsageError
 
-# Files that come with the package to be copied: the example of the configuration, Terraform's modules.
+# ---- Package files: the example configuration and Terraform's modules.
 
 PACKAGE = Path(__file__).resolve().parents[2]
-# The wheel has them in a folder of the package; in a checkout they stand where people look for them, at the top.
+# The wheel has them in a folder of the package; in a checkout they lie at the top, because people look for them there.
 FOLDER = PACKAGE / "share" if (PACKAGE / "share").is_dir() else PACKAGE.parent
 CONFIG = FOLDER / "config.example.toml"
 TERRAFORM = FOLDER / "terraform"
-# What Terraform itself leaves beside its files when it is used in a checkout.
+# Files that Terraform itself leaves in a checkout.
 _LEFT_BY_TERRAFORM = (".terraform", ".tfstate")
 
 
@@ -37,7 +37,7 @@ def template(name: str) -> str:
     return (TERRAFORM / "aws" / "templates" / name).read_text()
 
 
-# `init`: writes the files that an operator begins with.
+# ---- Command
 
 UNIT = "spotsurfer.service"
 BOXES = "local"  # the provider whose machines are boxes on this host: its controller is root's
@@ -96,7 +96,7 @@ def init(
     if systemd is not None and config is not None:
         unit = (systemd / UNIT if systemd.is_dir() else systemd).absolute()
         settings = load_settings(CONFIG if config in files else config)
-        # Whoever writes the unit, a service's data folder is the system's where no setting names another.
+        # With --systemd, a service's data folder is the system's unless a setting names another.
         data = settings.controller.data_dir if "data_dir" in settings.controller.model_fields_set else Path(DATA_SYSTEM)
         units = _units(unit, config.absolute(), data, settings.provider.name)
         files |= units
@@ -129,7 +129,7 @@ def _write(files: Mapping[Path, str | bytes], force: bool) -> None:
 def _units(path: Path, config: Path, data: Path, provider: str) -> dict[Path, str | bytes]:
     """The unit that runs this installation's controller with this configuration.
 
-    A controller that makes no boxes here gets a drop-in that takes root and nearly everything else from it.
+    A controller without boxes on this host gets a drop-in that removes root and nearly all other rights.
     """
 
     program = Path(sys.executable).with_name("spotsurfer")
@@ -146,6 +146,6 @@ def _units(path: Path, config: Path, data: Path, provider: str) -> dict[Path, st
 
 
 def _word(text: Path | str) -> str:
-    """One word of a unit file: % and $ begin something there, and spaces end words."""
+    """One word of a unit file: escapes % and $, which are special there, and spaces, which end words."""
     escaped = str(text).replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return escaped if re.fullmatch(r"[^\s\"';#\\]+", escaped) else f'"{escaped}"'

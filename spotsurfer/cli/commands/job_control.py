@@ -1,4 +1,4 @@
-"""Wishes, from `checkpoint` to `cancel`. The controller records them; the agents carry them out."""
+"""Commands that change a job, from `checkpoint` to `cancel`. The controller records them; the agents carry them out."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ Jobs = Annotated[
     typer.Argument(metavar="JOB", help="Ids or names.", show_default=False, autocompletion=known_jobs),
 ]
 Tags = Annotated[list[str] | None, typer.Option("--tag", help="Those with this tag, name=value; repeatable: with all of them.")]
-# In these states an attempt ordered for a move has not been seen to fail.
+# Error by the state of a failed attempt.
 FAILURES: dict[str, type[SpotsurferError]] = {"restore_refused": RestoreRefused, "restore_failed": RestoreFailed}
+# In these states an attempt that was ordered for a move has not failed yet.
 UNDER_WAY = frozenset({A.PLANNED, A.REQUESTED, A.BOOTING, A.READY, A.RESTORING})
 THERE = frozenset({A.RUNNING, A.DRAINING, A.DRAINED, A.FINISHED})
 
@@ -95,7 +96,7 @@ def checkpoint(job: JobArgument, wait: Wait = False, timeout: Timeout = "1h", as
 
 
 def _saved(job: Json, moments: list[Json], otherwise: str) -> None:
-    """Raise where a save failed: Unprotected if none of this job can go well, else MoveFailed."""
+    """Raise if a save failed: Unprotected if no save of this job can succeed, else MoveFailed."""
     failed = [m["text"] for m in moments if m["kind"] == "alert" and m["data"].get("error_kind") == "save"]
     here = current(job)
     if failed:
@@ -129,7 +130,7 @@ def move(
 
 
 def _moved(job: Json, moments: list[Json], number: int) -> str | None:
-    """Where it went; None while that is open. Raises MoveFailed when the request is settled and nothing came of it."""
+    """The machine it moved to; None while that is open. Raises MoveFailed if the request is settled without a move."""
     from spotsurfer.cli.follow import has_ended
 
     serving = [a for a in job["attempts"] if a["for_move"] == number]
@@ -163,7 +164,7 @@ def suspend(
 
 
 def _suspend(client: Client, job: str, limit_seconds: float | None) -> tuple[Json, str]:
-    """The answer and what to say of it; waited for unless there is no limit."""
+    """The answer and a sentence about it; waits unless there is no limit."""
     from spotsurfer.cli import follow
     from spotsurfer.web.client import job_path
 
@@ -211,7 +212,7 @@ def resume(  # noqa: PLR0913 - one parameter an option
 
 
 def _resume(client: Client, job: str, origin: str | None, limit_seconds: float | None) -> tuple[Json, str]:
-    """The answer and what to say of it; waited for unless there is no limit."""
+    """The answer and a sentence about it; waits unless there is no limit."""
     from spotsurfer.cli import follow
     from spotsurfer.web.client import job_path
 
@@ -231,9 +232,9 @@ def _resume(client: Client, job: str, origin: str | None, limit_seconds: float |
 
 
 def _resumed(job: Json, moments: list[Json], old: int, may_stay: bool = False) -> str | None:
-    """Where it goes on; None while that is open. Raises what kind of failure it was when the job is held again instead.
+    """The machine it goes on; None while that is open. Raises the kind of failure if the job is held again instead.
 
-    `old`: so many attempts it had before. `may_stay`: one that was not suspended yet goes on where it is.
+    `old`: number of its attempts before. `may_stay`: a job that was not suspended yet may go on in place.
     """
     from spotsurfer.cli.follow import was_held
 
@@ -250,7 +251,7 @@ def _resumed(job: Json, moments: list[Json], old: int, may_stay: bool = False) -
 
 
 def failure(attempts: list[Json]) -> type[SpotsurferError]:
-    """Which kind of failure the newest attempts met: what comes next differs, and so does the exit code."""
+    """The kind of failure of the newest attempts: it decides the next step and the exit code."""
     for attempt in reversed(attempts):
         for mark, kind in FAILURES.items():
             if attempt[mark]:
@@ -321,7 +322,7 @@ def _chosen(
     wishes: Sequence[Wish] = (Wish.RUN, Wish.HOLD),
     **which: object,
 ) -> list[str]:
-    """The jobs that were named, or the ids of those that are such, have not ended, and of which one of these is wanted.
+    """The named jobs, or the ids of jobs that match the filters, have not ended, and may get one of these wishes.
 
     Raises UsageError.
     """
@@ -341,9 +342,9 @@ def _each(
     looked_up: bool,
     as_json: bool,
 ) -> None:
-    """One after the other; what is refused for one is told, and raised when all others had their turn.
+    """Order each job in turn; report refusals at once, and raise them after the last one.
 
-    Of jobs that were looked up some may have ended meanwhile, which is no failure.
+    Jobs that a filter found may have ended meanwhile: that is no failure.
     """
     if len(jobs) == 1 and not looked_up:
         say(as_json, *act(jobs[0]))

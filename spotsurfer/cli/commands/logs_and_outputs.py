@@ -1,4 +1,4 @@
-"""`logs` (also live, over SSH) and `outputs`."""
+"""`logs` (also live, over SSH) and `outputs`: the bytes of a job."""
 
 from __future__ import annotations
 
@@ -34,18 +34,17 @@ if TYPE_CHECKING:
     from spotsurfer.web.client import Client
 
 
-# `logs --live`: output as the job prints it, read on its machine over SSH; what is in the store comes first and last.
-#
-# Offsets count from the job's beginning over all machines, so the one source goes on where the other ended. What a job loses
-# with its machine and prints again on the next one is not shown a second time.
+# ---- `logs --live`: output as the job prints it, read on its machine over SSH; the store serves the beginning and the end.
+# Offsets count from the job's beginning over all machines, so either source continues from the other. Output that was lost
+# with a machine and printed again on the next one is not shown twice.
 
-LIVE_LOOK_SECONDS = 2.0  # between looks whether the job has ended, or moved
+LIVE_LOOK_SECONDS = 2.0  # between checks whether the job has ended or moved
 LivePiece = tuple[str, bytes]
 LogIn = Callable[[Json], "paramiko.SSHClient"]
 
 
 def live_pieces(client: Client, job: str, streams: Sequence[str], log_in: LogIn) -> Iterator[LivePiece]:
-    """What the job printed and prints, until it ends. Raises HostKeyMismatch, ConfigError, and what the controller answers."""
+    """Output of the job until it ends. Raises HostKeyMismatch, ConfigError, and the controller's errors."""
     at = dict.fromkeys(streams, 0)
     said = ""
     while True:
@@ -79,7 +78,7 @@ def _stored(client: Client, job: str, at: dict[str, int]) -> Iterator[LivePiece]
 
 
 def _followed(client: Client, job: str, at: dict[str, int], there: tuple[Json, paramiko.SSHClient]) -> Iterator[LivePiece]:
-    """From the machine, until the job is elsewhere or over, or the connection ends."""
+    """Output from the machine, until the job moves or ends, or the connection breaks."""
     from spotsurfer.ssh import session
 
     machine, connection = there
@@ -89,7 +88,7 @@ def _followed(client: Client, job: str, at: dict[str, int], there: tuple[Json, p
         try:
             session.follow(connection, machine["user"], name, start, lambda data: found.put((name, data)))
         except MachineUnreachable:
-            pass  # it went; the store knows more
+            pass  # the machine is gone; the store knows more
         finally:
             found.put(None)
 
@@ -105,7 +104,7 @@ def _followed(client: Client, job: str, at: dict[str, int], there: tuple[Json, p
 
 
 def _until(found: queue.Queue[LivePiece | None], over: Callable[[], bool]) -> Iterator[LivePiece]:
-    """What comes, until nothing more does or somebody says so; asked now and then, for a connection may outlive the job."""
+    """Pieces until the source ends or `over` is true; asks it now and then, because a connection may outlive the job."""
     looked = time.monotonic()
     while True:
         try:
@@ -128,7 +127,7 @@ def _left(client: Client, job: str, attempt: int) -> bool:
         return True
 
 
-# Bytes of a job: `logs` and `outputs`.
+# ---- Commands `logs` and `outputs`.
 
 NAMES = {"out": "stdout", "err": "stderr"}
 FOLLOW_SECONDS = 10.0
@@ -190,7 +189,7 @@ def logs(  # noqa: PLR0913 - one parameter an option
 
 
 def _put_json(pieces: Iterator[Piece], names: list[str], *, one_by_one: bool) -> None:
-    """A line for each piece as it comes, or all at once: each stream, and the pieces in their order."""
+    """Print each piece as one line when it comes, or all at once: each stream, and the pieces in their order."""
     decoders = {
         name: codecs.getincrementaldecoder("utf-8")("replace") for name in NAMES.values()
     }  # a piece may end within a letter
@@ -212,7 +211,7 @@ def _put_json(pieces: Iterator[Piece], names: list[str], *, one_by_one: bool) ->
 
 
 def _utc(seconds: float | None) -> str | None:
-    """None also for times of no calendar: an agent's record may be damaged."""
+    """None also for impossible times: an agent's record may be damaged."""
     try:
         return datetime.fromtimestamp(seconds, UTC).isoformat() if seconds is not None else None
     except (ValueError, OverflowError, OSError):
@@ -227,7 +226,7 @@ def _live(job: str, streams: list[str]) -> Iterator[Piece]:
 
 
 class Piece(NamedTuple):
-    """What one stream printed with nothing of the other in between; `seconds` since 1970, None = not known."""
+    """Output of one stream without interruption by the other; `seconds` since 1970, None = not known."""
 
     stream: str
     data: bytes
@@ -235,7 +234,7 @@ class Piece(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Which part of the output: of one stream, as it was under an attempt, of a step, the last lines, since a time."""
+    """A part of the output: of one stream, of an attempt, of a step, the last lines, since a time."""
 
     only: str | None
     attempt: int | None
@@ -273,13 +272,13 @@ def _pieces(client: Client, job: str, part: Part, follow: bool) -> Iterator[Piec
 
 
 class _Notes:
-    """What a reader has to know beside the output, once."""
+    """Notes beside the output, each shown once."""
 
     def __init__(self, job: str, part: Part) -> None:
         self._job, self._first, self._mixed = job, not part.step, set[str]()
 
     def put(self, parts: list[tuple[dict[str, Any], bytes]], told: dict[str, Any]) -> None:
-        """On stderr, before what came."""
+        """Print notes on stderr, before the output that they are about."""
         before = len(self._mixed)
         self._mixed |= {head["stream"] for head, _ in parts if not head["recorded"]}
         if before < len(self._mixed) == len(NAMES):
@@ -291,7 +290,7 @@ class _Notes:
 
 
 def _bounds(seen: dict[str, Any], step: str) -> tuple[dict[str, int], dict[str, int]]:
-    """Where a step's output begins and ends, by stream; without an end while it runs. Raises NotFound, Conflict."""
+    """Begin and end of a step's output, by stream; no end while it runs. Raises NotFound, Conflict."""
     run = next((s for s in seen["steps"] if s["name"] == step), None)
     if run is not None:
         return run["log"], run["log_end"] if run["exit_code"] is not None else {}
@@ -336,7 +335,7 @@ def outputs(
 
 
 def _why_none(job: dict[str, Any], partial: bool) -> str:
-    """Why a job has no results."""
+    """The reason why a job has no results."""
     patterns = job["spec"]["outputs"]
     if not patterns:
         why = "it names no outputs: name them in the job file (`outputs`) or with --out"
@@ -357,7 +356,7 @@ def _checked(found: list[dict[str, Any]]) -> str:
 
 
 def _partial(client: Client, job: str) -> str:
-    """Ask a running job for its outputs so far, and wait until they are there: where they are."""
+    """Ask a running job for its outputs so far, and wait for them; returns their address."""
     from spotsurfer.web.client import job_path, patiently
 
     number = client.post(job_path(job, "partials"))["number"]
@@ -377,7 +376,7 @@ def _target(file: dict[str, Any], to: Path) -> Path:
 
 
 def _there(found: list[dict[str, Any]], to: Path) -> dict[str, Path]:
-    """Those that are in the folder already, whole, as an earlier call left them. UsageError for others of their names."""
+    """Files that an earlier call left whole in the folder. Raises UsageError for other files of these names."""
     there = {}
     for file in found:
         target = _target(file, to)
@@ -393,7 +392,7 @@ def _there(found: list[dict[str, Any]], to: Path) -> dict[str, Path]:
 
 
 def _is(file: dict[str, Any], target: Path) -> bool:
-    """Whether the file there is what was published. Where there is no digest nobody can tell."""
+    """Whether the local file equals the published one. Without a digest nobody can tell."""
     try:
         if not target.is_file() or target.stat().st_size != file["size"] or not file["sha256"]:
             return False
@@ -404,7 +403,7 @@ def _is(file: dict[str, Any], target: Path) -> bool:
 
 
 def _download(client: Client, place: str, file: dict[str, Any], to: Path) -> Path:
-    """One file, complete and as it was published under its name, or not at all."""
+    """Download one file under its name: complete and as published, or not at all."""
     target = _target(file, to)
     try:
         _write(client, f"{place}/{quote(file['path'], safe='/')}", file, target)
@@ -432,7 +431,7 @@ def _write(client: Client, path: str, file: dict[str, Any], target: Path) -> Non
 
 
 def _check(file: dict[str, Any], count: int, digest: str) -> None:
-    """Whether what came is what was published. Raises SpotsurferError, StoreDamaged."""
+    """Compare the received bytes with the published ones. Raises SpotsurferError, StoreDamaged."""
     if count != file["size"]:
         raise SpotsurferError(f"{file['path']} came with {count} bytes instead of {file['size']}: repeat the command.")
     if file["sha256"] not in ("", digest):

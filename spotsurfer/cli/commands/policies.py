@@ -1,4 +1,4 @@
-"""`spotsurfer policies`: which there are, with their parameters; `train` makes a bank of market models for `surf`."""
+"""`policies`: lists policies with their parameters; `policies train` makes a bank of market models for `surf`."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def policies(context: typer.Context, as_json: AsJson = False) -> None:
 
 
 def _about(kind: str, group: str, name: str) -> dict[str, Any]:
-    """One of them; one that can't be loaded is listed with its trouble."""
+    """Facts about one policy; a policy that can't be loaded is listed with its error."""
     from spotsurfer.ports.policies import parameters_of
 
     try:
         make = plugin(group, name)
-    except Exception as e:  # somebody else's package: the list must not break
+    except Exception as e:  # another package's fault must not break the list
         return {"kind": kind, "name": name, "parameters": [], "about": "", "trouble": f"{type(e).__name__}: {e}"}
     given = [{"name": p.name, "default": p.default, "text": p.text} for p in parameters_of(make)]
     about = str(getattr(make, "about", "") or make.__doc__ or "").strip().partition("\n")[0]

@@ -18,14 +18,14 @@ from spotsurfer.common.units import counted, duration
 from spotsurfer.model.errors import UsageError
 
 Json = dict[str, Any]
-ALL_SAVED = ("keeping", "drained", "finished")  # what an agent says last when nothing is lost with its machine
+ALL_SAVED = ("keeping", "drained", "finished")  # last report of an agent if nothing is lost with its machine
 SUMMED = ("seconds", "usd_micros", "usd_micros_on_demand", "frozen_seconds", "cpu_seconds")
 BY = ("user", "name", "tag:NAME")
 COLUMNS = (
     *("began_at", "ended_at", "job", "name", "user", "tags", "attempt", "pool", "market", "seconds", "usd", "usd_on_demand"),
     *("usd_saved", "cpu_seconds", "frozen_seconds", "ended"),
 )
-NOT_COUNTED = ["storage", "requests", "traffic"]  # of what a cloud bills: we know what machines cost
+NOT_COUNTED = ["storage", "requests", "traffic"]  # costs that a cloud bills and we do not know
 NOBODY = "-"  # a job without that tag, or without a user of its own
 
 
@@ -105,14 +105,14 @@ def _show(lines: list[Json], groups: list[Json], by: str | None, summary: Json) 
 
 
 def _billed(jobs: list[Json], lines: list[Json]) -> list[Json]:
-    """The jobs with those of their machines alone that the lines are about."""
+    """The jobs, each with only the machines that the lines cover."""
     known = {(line["job"], line["attempt"]) for line in lines}
     found = [{**job, "attempts": [a for a in job["attempts"] if (job["id"], a["number"]) in known]} for job in jobs]
     return [{**job, "moves": sum(1 for a in job["attempts"] if a["granted_at"] and a["from_checkpoint"])} for job in found]
 
 
 def summarize(lines: list[Json], jobs: list[Json]) -> Json:
-    """The bottom of the bill."""
+    """The totals below the bill."""
     total = _sum(lines)
     spent, listed = total["usd_micros"], total["usd_micros_on_demand"]
     return {
@@ -129,7 +129,7 @@ def summarize(lines: list[Json], jobs: list[Json]) -> Json:
 
 
 def grouped(lines: Sequence[Json], by: str) -> list[Json]:
-    """The bill by "user", "name" or "tag:NAME", the dearest group first."""
+    """The bill by "user", "name" or "tag:NAME", the most expensive group first."""
     groups: dict[str, list[Json]] = {}
     for line in lines:
         groups.setdefault(_group_of(line, by), []).append(line)
@@ -144,7 +144,7 @@ def _group_of(line: Json, by: str) -> str:
 
 
 def as_csv(lines: Sequence[Json]) -> str:
-    """A line a machine, of COLUMNS; amounts in US dollars, tags as name=value with ; between."""
+    """CSV with one line for each machine, of COLUMNS; amounts in US dollars, tags as name=value joined by ;."""
     text = io.StringIO()
     rows = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
     rows.writeheader()
@@ -157,10 +157,10 @@ def as_csv(lines: Sequence[Json]) -> str:
 
 
 def repeated_seconds(job: Json) -> float:
-    """Running time that was lost with its machine and had to be done again, by the last report of each machine.
+    """Running time that was lost with a machine and had to be repeated, by the last report of each machine.
 
-    An attempt that ended neither drained nor finished takes along what it did since its newest durable checkpoint;
-    it is repeated where a later attempt went on.
+    An attempt that ended neither drained nor finished loses its work since its newest durable checkpoint;
+    a later attempt that went on repeated that work.
     """
     granted = [a for a in job["attempts"] if a["granted_at"] is not None]
     nothing = job["spec"]["engine"] == "none"  # drained without saving
@@ -169,7 +169,7 @@ def repeated_seconds(job: Json) -> float:
 
 
 def _began_again(a: Json, after: Json) -> bool:
-    """It was drained in a step that is not protected, before there was any checkpoint."""
+    """Whether it was drained in an unprotected step, before its first checkpoint."""
     return bool(a["agent_state"] == "drained" and after["from_checkpoint"] is None)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from spotsurfer.doctor.checks import Finding
     from spotsurfer.web.server import Endpoint
 
-LOOPBACK = ("127.", "::1", "localhost")  # how addresses begin that only this host reaches
+LOOPBACK = ("127.", "::1", "localhost")  # prefixes of addresses that only this host reaches
 
 
 def add(app: typer.Typer) -> None:
@@ -90,7 +90,7 @@ def _endpoints(settings: Settings, controller: Controller) -> list[Endpoint]:
 
 
 def _open_to_network(listen: str | None, front: str) -> Iterator[tuple[str, str]]:
-    """What others than this host can reach, and what to know about it. `listen`: address and port; `front`: an address."""
+    """Endpoints that other hosts can reach, each with a note. `listen`: address and port; `front`: an address."""
     from spotsurfer.config.settings import listen_address
 
     if listen is not None and not listen_address(listen)[0].startswith(LOOPBACK):
@@ -116,7 +116,7 @@ def doctor(config: Config = None, as_json: AsJson = False) -> None:
 
 
 def _built(settings: Settings) -> bool:
-    """Whether the agent's runtime could be built; if not, standard error has the reason."""
+    """Whether the agent's runtime could be built; if not, prints the reason on standard error."""
     from spotsurfer.agent_runtime import provision
 
     try:

@@ -82,12 +82,12 @@ def _row(job: Json) -> list[str]:
 
 
 def protection(here: Json) -> str:
-    """How a job is saved and why not better, for people; empty where that is not known."""
+    """How a job is saved and why not better, for people; empty if not known."""
     return ": ".join(x for x in (here["protection"], here["unprotected"]) if x)
 
 
 def current(job: Json) -> Json | None:
-    """The attempt that holds the job, else the one that waits, else none."""
+    """The attempt that holds the job, else the one that waits, else None."""
     attempts: list[Json] = job["attempts"]
     for states in (HOLDS, WAITS):
         for attempt in reversed(attempts):
@@ -150,19 +150,19 @@ def _facts(job: Json) -> list[tuple[str, Any]]:
 
 
 def _phase(job: Json) -> str:
-    """The word, and what it means."""
+    """The phase and its meaning."""
     word = str(job["phase"])
     return f"{word}: {screen.PHASES[word]}" if word in screen.PHASES else word
 
 
 def _asleep(job: Json) -> str | None:
-    """What its user wants done with a job that does nothing."""
+    """What the user wants for a job that does nothing."""
     after = job["spec"].get("idle_seconds")
     return None if after is None else f"after {duration(after)} without work"
 
 
 def _priority(job: Json) -> str | None:
-    """Its number and name, and what it gained by waiting; nothing where both are ordinary."""
+    """The priority's number and name, and the gain by waiting; None if both are ordinary."""
     given, now = job["spec"]["priority"], job["level"]
     if given == now == 0:
         return None
@@ -179,7 +179,7 @@ def _deadline(job: Json) -> str | None:
 
 
 def _forecast(f: Json | None) -> str | None:
-    """Time to the end and its spread, the chance of falling back, the cost."""
+    """Time to the end and its spread, the chance of the on-demand fallback, the cost."""
     if f is None:
         return None
     spread = f"{duration(f['low_seconds'])} to {duration(f['high_seconds'])}"
@@ -188,7 +188,7 @@ def _forecast(f: Json | None) -> str | None:
 
 
 def _image(job: Json) -> str | None:
-    """Its name, and what that is pinned to."""
+    """The image's name, and its pinned digest."""
     name, digest = job["spec"].get("image"), job["image_digest"]
     if not name or not digest or str(name).endswith(digest):
         return name or None
@@ -196,7 +196,7 @@ def _image(job: Json) -> str | None:
 
 
 def _secrets(spec: Json) -> str | None:
-    """What it is given, where that came from, and what becomes of it; never a value."""
+    """The names, sources and fate of a job's secrets; never a value."""
     given = [f"{name} ({s['from']}{', a file' if s['as'] == 'file' else ''})" for name, s in sorted(spec["secrets"].items())]
     how = "checkpoints may be plain" if spec["secrets_in_plain_images"] else "checkpoints are encrypted"
     return f"{', '.join(given)}; {how}" if given else None
@@ -232,7 +232,7 @@ def _fetched(warm: Json | None) -> str | None:
 
 
 def _pauses(job: Json) -> str | None:
-    """How long moves stopped the job."""
+    """How long moves paused the job."""
     pauses = [a["pause_seconds"] for a in job["attempts"] if a["pause_seconds"] is not None]
     return f"the last move stopped it for {pauses[-1]:.1f} s, the longest {max(pauses):.1f} s" if pauses else None
 

@@ -1,4 +1,4 @@
-"""`ssh`: a shell or a command on the machine of a job. The controller says where it is and by which key it is known."""
+"""`ssh`: a shell or a command on the machine of a job. The controller reports its address and its host key."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def ssh(job: JobArgument, key: KeyFile = None, as_json: AsJson = False) -> None:
 
 
 def where(job: str) -> Json:
-    """What the controller says of the job's machine."""
+    """The controller's answer about the job's machine."""
     from spotsurfer.web.client import job_path
 
     return SESSION.client().get(job_path(job, "machine"))
@@ -68,7 +68,7 @@ def log_in(found: Json, key: Path | None = None) -> paramiko.SSHClient:
 
 
 def _key_file() -> Path | None:
-    """Of this host's configuration, where there is one."""
+    """The key file that this host's configuration names, if any."""
     from spotsurfer.config.settings import load_settings
     from spotsurfer.model.errors import ConfigError
 

@@ -1,4 +1,4 @@
-"""`submit`: a job file or options, dry run, GPU notes, uploads, the wait."""
+"""`submit`: turns a job file or options into a job, with dry run, notes on GPUs, uploads, and the wait for the end."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ if TYPE_CHECKING:
     from spotsurfer.web.client import Client
 
 
-# Nouns to JSON for the API, without the web framework: the command line must start quickly.
+# ---- JSON bodies: values to JSON without the web framework, because the command line must start quickly.
 
 
 def spec_body(spec: JobSpec) -> dict[str, object]:
-    """A specification as the API takes it; its field names are the wire's (a test compares them)."""
+    """A specification as the API takes it; a test compares its field names with the API's."""
     return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(spec).items()}
 
 
 def secret_values(request: JobRequest) -> dict[str, object]:
-    """The part of a submission that is never answered, empty where a job has no secrets."""
+    """The part of a submission that no answer contains; empty for a job without secrets."""
     values = {name: base64.b64encode(value).decode() for name, value in request.secrets.items()}
     return {"secrets": values} if values else {}
 
 
-# What a user should hear of a job with GPUs before it runs: what saving it costs, and where it could not be saved.
+# ---- GPU notes: what saving a job with GPUs costs, and on which machines it may fail.
 
 GIB = 1 << 30
-HOST_SHARE = 1.1  # of the GPU memory in use must be free in the machine while it is saved: docs/gpu.md
+HOST_SHARE = 1.1  # multiple of the GPU memory in use that must be free in the machine during a save: docs/gpu.md
 UNSAVED = ("none", "app")  # engines that move no GPU memory
 # Sums of 256 MB over two H200s, measured by bench/gpu/programs/allreduce.py.
 FAST_GB_S, SOCKETS_GB_S = 292, 3.5
 
 
 def about_nccl(spec: Mapping[str, Any]) -> str:
-    """What saving a job on several GPUs costs its NCCL; "" = nothing."""
+    """The cost of saving for NCCL of a job on several GPUs; "" = none."""
     own = spec.get("environment", {}).get("SPOTSURFER_NCCL", "sockets")
     if spec.get("gpus", 0) < 2 or own != "sockets" or spec.get("engine") in UNSAVED:
         return ""
@@ -63,7 +63,7 @@ def about_nccl(spec: Mapping[str, Any]) -> str:
 
 
 def about_room(spec: Mapping[str, Any], choices: Sequence[Mapping[str, Any]]) -> str:
-    """That the first choice has too little memory to save full GPUs; "" = it has enough."""
+    """A warning if the first choice has too little memory to save full GPUs; "" = it has enough."""
     if not choices or spec.get("engine") in UNSAVED or not (spec.get("gpus") or spec.get("gpu")):
         return ""
     first = choices[0]
@@ -76,13 +76,13 @@ def about_room(spec: Mapping[str, Any], choices: Sequence[Mapping[str, Any]]) ->
     )
 
 
-# `submit --dry-run`: what would be launched, at which price, and what not and why. Nothing is uploaded or kept.
+# ---- `submit --dry-run`: shows the offers, their prices, and reasons for rejections. Uploads and keeps nothing.
 
 SHOWN = 5
 
 
 def dry_run(client: Client, request: JobRequest, as_json: bool) -> None:
-    """Ask and show."""
+    """Ask the controller and show its answer."""
 
     body = spec_body(request.spec)
     plan = client.post("/v1/plans", {"spec": body})
@@ -108,7 +108,7 @@ def dry_run(client: Client, request: JobRequest, as_json: bool) -> None:
 
 
 def _launchable(plan: dict[str, Any]) -> None:
-    """Raise NoCapacity where nothing would be launched."""
+    """Raise NoCapacity if nothing would be launched."""
     if plan["obstacle"] or not plan["choices"]:
         why = plan["obstacle"] or "no machine on offer fits the job"
         raise NoCapacity(f"Nothing would be launched now: {why.rstrip('.')}.")
@@ -118,7 +118,7 @@ def _name(offer: dict[str, Any]) -> str:
     return f"{offer['market']} {offer['instance_type']} in {offer['zone']}"
 
 
-BANDS = ("<5 %", "5-10 %", "10-15 %", "15-20 %", ">20 %")  # of machines in a month, as the cloud's advisor says it
+BANDS = ("<5 %", "5-10 %", "10-15 %", "15-20 %", ">20 %")  # of machines in a month, in the words of the cloud's advisor
 
 
 def _row(o: dict[str, Any]) -> list[str]:
@@ -129,13 +129,13 @@ def _row(o: dict[str, Any]) -> list[str]:
 
 
 def _reasons(rejected: list[dict[str, Any]]) -> list[list[str]]:
-    """One line a reason, the most frequent first."""
+    """One line for each reason, the most frequent first."""
     count = Counter(r["why"] for r in rejected)
     first = {r["why"]: _name(r["offer"]) for r in reversed(rejected)}
     return [[str(n), first[why], why] for why, n in count.most_common()]
 
 
-# `submit`: a job file or options, the uploads, the wait.
+# ---- Command
 
 PIECE_BYTES = 1 << 20
 
@@ -249,7 +249,7 @@ def submit(  # noqa: PLR0913 - one parameter an option
 
 
 class Waits(NamedTuple):
-    """Whether a job is followed to its end, and for how long at most; None = however long that takes."""
+    """Whether to follow the job to its end, and for how long at most; None = no limit."""
 
     to_end: bool
     limit_seconds: float | None
@@ -270,7 +270,7 @@ def _hand_over(request: JobRequest, dry_only: bool, wait: Waits, as_json: bool) 
 
 
 def send(client: Client, request: JobRequest) -> dict[str, object]:
-    """Upload the inputs and make the job; on any failure nothing half-made is left."""
+    """Upload the inputs and create the job; a failure leaves nothing half-made."""
     from spotsurfer.web.client import job_path
 
     job = str(client.post("/v1/ids", {"name": request.spec.name})["job"])
@@ -295,7 +295,7 @@ def _request(jobfile: Path | None, options: dict[str, object]) -> JobRequest:
 
     given = {key: value for key, value in options.items() if value not in (None, [], {})}
     if jobfile is not None:
-        # Paths on the command line are relative to where the user stands, those in the file to the file.
+        # Paths on the command line are relative to the user's folder, those in the file to the file.
         if isinstance(paths := given.get("inputs"), list):
             given["inputs"] = [p if is_elsewhere(p) else str(Path.cwd() / Path(p).expanduser()) for p in paths]
         return read_jobfile(jobfile, given)
@@ -317,10 +317,10 @@ def _assignments(option: str, words: list[str] | None) -> dict[str, str]:
 
 
 class _Moved:
-    """Counts bytes that were sent."""
+    """Counts sent bytes."""
 
     def add(self, count: int) -> None:
-        """So many more."""
+        """Add to the count."""
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""`usage`: what a job used, over time."""
+"""`usage`: the resources that a job used, over time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spotsurfer.cli.screen import pairs, put, put_json, tell
 from spotsurfer.common.units import counted, duration, size
 
 Json = dict[str, Any]
-COLUMNS = ("t_s", "rss_mib", "cpu_cores", "read_mb_s", "write_mb_s", "processes")  # what `backtest size --usage` reads
+COLUMNS = ("t_s", "rss_mib", "cpu_cores", "read_mb_s", "write_mb_s", "processes")  # input of `backtest size --usage`
 BARS = " ▁▂▃▄▅▆▇█"
 WIDTH = 72  # characters of a drawn line
 MIB = 1 << 20
@@ -69,7 +69,7 @@ def _show(windows: Sequence[Json]) -> None:
 
 
 def lately(used: Json | None) -> str | None:
-    """What a job used in the last seconds, for people."""
+    """Use by a job in the last seconds, for people."""
     if used is None:
         return None
     memory, cache = size(int(used["resident_last_bytes"])), size(int(used["cache_bytes"]))
@@ -94,14 +94,14 @@ def summary(windows: Sequence[Json]) -> list[tuple[str, Any]]:
 
 
 def waited(windows: Sequence[Json]) -> str | None:
-    """Shares of the time in which something of it had to wait."""
+    """Shares of the time in which some of its processes had to wait."""
     known = [(name, _mean(windows, f"stalled_{name}")) for name in WAITED]
     said = [f"{100 * share:.0f} % for {name}" for name, share in known if share >= 0.005]
     return ", ".join(said) or None
 
 
 def gpus(windows: Sequence[Json]) -> str | None:
-    """Work, memory and power; None where there is none."""
+    """Work, memory and power of GPUs; None if the job has none."""
     if all(w["gpu_share"] is None for w in windows):
         return None
     share, watts = _mean(windows, "gpu_share"), _mean(windows, "gpu_watts")
@@ -118,7 +118,7 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def seconds(windows: Sequence[Json]) -> Iterator[str]:
-    """Lines of COLUMNS, one a second of the job's running time: within a window all are alike, memory at its peak."""
+    """Lines of COLUMNS, one for each second of running time: all alike within a window, memory at its peak."""
     at, until = 0, 0.0
     for w in windows:
         until += w["seconds"]
@@ -130,7 +130,7 @@ def seconds(windows: Sequence[Json]) -> Iterator[str]:
 
 
 def drawn(job: str, windows: Sequence[Json]) -> str:
-    """The page."""
+    """The page with plots."""
     from spotsurfer.common.charts import Lines, Series, plain
 
     at, xs = 0.0, []

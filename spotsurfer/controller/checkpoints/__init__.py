@@ -1,1 +1,1 @@
-"""What the controller does with checkpoints: garbage collection, forks, rehearsals, long operations."""
+"""The controller's work on checkpoints: garbage collection, forks, rehearsals, long operations."""

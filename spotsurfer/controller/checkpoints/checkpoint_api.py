@@ -1,4 +1,4 @@
-"""What users see and do of checkpoints and of the store as a whole."""
+"""The users' queries and commands about checkpoints and about the store as a whole."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CheckpointApi:
     # ---------------------------------------------------------------- checkpoints
 
     def checkpoints(self, job: str) -> Sequence[Checkpoint]:
-        """What is there, oldest commit first."""
+        """The job's checkpoints, oldest commit first."""
         one = self._job(job)
         with _told(f"the checkpoints of {one.id} can't be listed"):
             found = survey(self._shop.store, one.id)
@@ -86,7 +86,7 @@ class CheckpointApi:
         return {str(m.data["checkpoint"]): int(m.data.get("new_bytes") or 0) for m in moments}
 
     def protect(self, job: str, checkpoint: str, wanted: bool) -> str:
-        """Keep it whatever the rules say, or no longer; its full name."""
+        """Protect a checkpoint from the retention rules, or stop protecting it; returns its full name."""
         one = self._to_change(job)
         with _told(f"{checkpoint} of {one.id} can't be protected"), self._keeper.lock(one.id):
             found = survey(self._shop.store, one.id)
@@ -123,7 +123,7 @@ class CheckpointApi:
         return told(self._errands.start("fork", work))
 
     def rehearse(self, job: JobId) -> Progress:
-        """Show that the newest checkpoint lives elsewhere."""
+        """Prove that the newest checkpoint can be restored on another machine."""
         one = self._to_change(job)
         return told(self._errands.start("rehearse", lambda e: self._rehearsals.rehearse(one.id, e)))
 
@@ -136,14 +136,14 @@ class CheckpointApi:
         return told(self._errands.start(what, lambda e: self._works[what](e, some, read, dry_run)))
 
     def progress(self, number: str, wait_seconds: float) -> Progress:
-        """How far it is; raises its error."""
+        """How far an operation is; raises its error."""
         errand = self._errands.look(number, wait_seconds)
         if errand.error is not None:
             raise errand.error
         return told(errand)
 
     def call_off(self, number: str) -> None:
-        """It need not go on."""
+        """Cancel an operation."""
         self._errands.call_off(number)
 
     def _check(self, errand: Operation, jobs: Sequence[Job], read: bool, _dry_run: bool) -> dict[str, Any]:
@@ -188,12 +188,12 @@ class CheckpointApi:
 
 
 def told(errand: Operation) -> Progress:
-    """An errand as others see it."""
+    """The progress of an operation, as the API shows it."""
     return Progress(errand.id, errand.what, errand.done, errand.stage, errand.at, errand.of, errand.result)
 
 
 def _figures(found: checkpoint_inventory.Room) -> dict[str, Any]:
-    """Ratios: what all checkpoints would take each on its own, to what different chunks take, to what is stored."""
+    """Sizes and ratios: all checkpoints each on its own, their distinct chunks, and the bytes stored."""
     return {
         **dataclasses.asdict(found),
         "stored_bytes": found.stored_bytes,

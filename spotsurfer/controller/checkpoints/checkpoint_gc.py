@@ -1,7 +1,7 @@
-"""Looks after checkpoints in the background: marks the proven, drops the old, removes what nobody needs.
+"""Looks after checkpoints in the background: marks proven ones, drops old ones, removes unneeded objects.
 
-Never in the tick: listing and reading manifests may take long, and nobody waits for it. One job at a time, under a lock of that
-job, so that a copy that is being made of it loses nothing. What is known lies in the store; a keeper that dies starts over.
+It does not run in the tick, because listing and reading manifests may take long. It handles one job at a time, under a lock of
+that job, so that a copy being made of the job loses nothing. All its state lies in the store; after a crash it starts over.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from spotsurfer.store.garbage_collector import Asked, Collector, Step
 from spotsurfer.store.head_logs import ENTRIES_AT_ONCE, HeadLogs
 
 log = structlog.get_logger()
-SWEEP_EVERY = 60  # looks: chunks that a failed save left behind are looked for so often where nothing changes
+SWEEP_EVERY = 60  # looks: how often an unchanged job is searched for chunks that a failed save left behind
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointStore:
-    """What keeping works with."""
+    """The store and keys that the garbage collection works with."""
 
     engine: Engine
     clock: Clock
@@ -61,7 +61,7 @@ class CheckpointStore:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What of a job decides whether there is anything to collect."""
+    """The facts about a job that decide whether it has anything to collect."""
 
     newest: int  # entry of its head log
     proven: int
@@ -71,14 +71,14 @@ class _Look:
 
 
 class CheckpointGc:
-    """One background thread; `look` is one pass over all jobs and may be called by anybody."""
+    """One background thread; `look` is one pass over all jobs and may be called from any thread."""
 
     def __init__(self, shop: CheckpointStore, settings: Retention) -> None:
         self._shop, self._settings = shop, settings
         self.collector = Collector(shop.store, settings.wait_seconds, shop.lead)
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._proven: set[tuple[str, str]] = set()
-        self._settled: dict[str, tuple[_Look | None, int]] = {}  # job -> what it looked like when all was clean, looks since
+        self._settled: dict[str, tuple[_Look | None, int]] = {}  # job -> its state when all was clean, looks since
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
 
@@ -93,7 +93,7 @@ class CheckpointGc:
             self._thread.join(10.0)
 
     def lock(self, job: str) -> threading.Lock:
-        """Whoever holds it can rely on every object of the job that a checkpoint names."""
+        """A job's lock: while it is held, no object that a checkpoint of the job names is removed."""
         return self._locks[job]
 
     def _run(self) -> None:
@@ -106,7 +106,7 @@ class CheckpointGc:
                 log.exception("keeper.failed")
 
     def look(self) -> None:
-        """Mark and collect for every job; the trouble of one is no other's."""
+        """Mark and collect for every job; a failure of one job does not affect the others."""
         with self._shop.engine.begin() as c:
             usage.thin(c, self._shop.clock.now())
         with self._shop.engine.connect() as c:
@@ -131,7 +131,7 @@ class CheckpointGc:
                 self.prove(job, a.from_checkpoint, a.number, f"attempt {a.number} went on from it")
 
     def prove(self, job: Job, checkpoint: str, attempt: int | None, why: str) -> None:
-        """Mark a checkpoint for good; only one that still has its manifest. Raises StoreError."""
+        """Mark a checkpoint as proven for good, if it still has its manifest. Raises StoreError."""
         if (job.id, checkpoint) in self._proven:
             return
         key = object_keys.proven_key(job.id, checkpoint)
@@ -153,7 +153,7 @@ class CheckpointGc:
     # ---------------------------------------------------------------- collection
 
     def asked(self, job: Job, sweep: bool = True) -> Asked:
-        """What the collector is to do for a job now. Raises StoreError, ProtocolError."""
+        """The collector's instructions for a job now. Raises StoreError, ProtocolError."""
         log, over = self._shop.heads.log(job.id), self._over(job)
         if over:
             log.refresh(ENTRIES_AT_ONCE)
@@ -163,7 +163,7 @@ class CheckpointGc:
         return Asked(job.id, RetentionRules(self._settings.newest, over), keys, wanted, sweep, log)
 
     def _check_known(self, job: Job, log: HeadLog) -> None:
-        """A job that is over by a database from a backup may have been taken up again since, and live on what is removed."""
+        """Protects a job that ended according to a database from a backup, but was reopened since and needs its checkpoints."""
         owner = log.newest.epoch if log.newest is not None else 0
         with self._shop.engine.connect() as c:
             if owner and not rows.has_attempt(c, job.id, owner):
@@ -173,24 +173,24 @@ class CheckpointGc:
                 )
 
     def collect(self, job: Job) -> Step:
-        """One step for one job, and a moment in its timeline where something was removed. Raises StoreError, ProtocolError."""
+        """One step for one job, with a timeline event if something was removed. Raises StoreError, ProtocolError."""
         with self._locks[job.id]:
             step = self.collector.step(self.asked(job))
         self._say(job, step)
         return step
 
     def plan(self, job: Job) -> Step:
-        """What collection would do. Raises StoreError, ProtocolError."""
+        """A dry run of the collection. Raises StoreError, ProtocolError."""
         with self._locks[job.id]:
             return self.collector.plan(self.asked(job))
 
     def _is_done_with(self, job: Job) -> bool:
-        """Ended, all of its machines gone, and collected since: only time, or its user, changes anything. Asks nobody."""
+        """The job ended, its machines are gone, and it was collected since: only time or its user changes it. No I/O."""
         settled, _ = self._settled.get(job.id, (None, 0))
         return job.state in ENDED and settled is not None and settled.machines_gone and self._over(job) == settled.over
 
     def _over(self, job: Job) -> bool:
-        """Its checkpoints are not needed any more."""
+        """Whether the job no longer needs its checkpoints."""
         ended_for = self._shop.clock.now() - job.ended_at if job.ended_at is not None else timedelta(0)
         return job.state in ENDED and ended_for.total_seconds() >= self._settings.ended_seconds
 
@@ -205,13 +205,13 @@ class CheckpointGc:
             self._settled[job.id] = (settled, looks + 1)
             return
         step = self.collect(job)
-        if over and not any(v.keep for v in step.verdicts):  # nothing is left that could go on with them
+        if over and not any(v.keep for v in step.verdicts):  # no checkpoint is left to go on from
             self._shop.store.delete([object_keys.secrets_key(job.id)])
         if step.clean and not step.dropped:
             self._settled[job.id] = (looks_like, 0)
 
     def forget(self, job: str) -> None:
-        """Something of it changed that the head log does not show: look again."""
+        """Look at the job again: something changed that the head log does not show."""
         self._settled.pop(job, None)
 
     def _say(self, job: Job, step: Step) -> None:
@@ -226,13 +226,13 @@ class CheckpointGc:
 
 
 def lives(attempt: Attempt, report: Report) -> bool:
-    """The job went on there with all of its memory."""
+    """Whether the job went on under this attempt with all of its memory."""
     went_on = report.state in WORKING and not attempt.restore_failed
     return went_on and not report.arriving_bytes and report.restore_seconds is not None
 
 
 def trouble(error: Exception, what: str) -> SpotsurferError:
-    """A store's failure as a user should hear it."""
+    """A store's failure as an error for users."""
     from spotsurfer.model.errors import StoreDamaged, StoreUnwritable
 
     if isinstance(error, ProtocolError):

@@ -1,8 +1,8 @@
-"""Copies of a job that go their own way from a checkpoint. Made in the store; no byte passes through here.
+"""Forks: copies of a job that go on from a checkpoint on their own. The store makes the copy; no byte passes through here.
 
-A copy has everything of its own (chunks are hard links in a local store, copied by the service in a cloud), so that neither
-job's end touches the other. It shares its origin's *lineage*: the keys that name and seal the chunks. The order of writes ends
-with the row: before it there is no job, and what a crash left is removed at the next start.
+A copy owns all its objects (chunks are hard links in a local store, copied by the service in a cloud), so that the end of one
+job does not touch the other. It shares its origin's *lineage*: the keys that name and seal the chunks. The row is written last:
+before it the job does not exist, and the next start removes the leftovers of a crash.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FIRST = object_keys.checkpoint_id(0, 1)  # of a copy: older than any that an att
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to copy. `checkpoint` None = the newest; a rehearsal takes no inputs and publishes nothing."""
+    """The copy to make. `checkpoint` None = the newest; a rehearsal takes no inputs and publishes nothing."""
 
     job: str
     checkpoint: str | None = None
@@ -87,7 +87,7 @@ class Forks:
         return made
 
     def again(self) -> None:
-        """At start-up: remove what a crash left of copies that never became jobs."""
+        """At start-up: remove the leftovers of copies that never became jobs because of a crash."""
         with self._shop.engine.connect() as c:
             left = [(n, a.split("/")[2]) for n, a in journal.unfinished(c) if a.startswith("fork/")]
             known = {j.id for j in rows.all_jobs(c)}
@@ -98,7 +98,7 @@ class Forks:
                 journal.finish(c, number, "left by a crash", self._shop.clock.now())
 
     def _began(self, child: str) -> bool:
-        """A machine had the copy, or that can't be found out: it is a job that this database, from a backup, does not know."""
+        """Whether a machine had the copy, or may have had it: then it is a job that this database, from a backup, lost."""
         log = HeadLog(self._store, child)
         try:
             log.refresh()
@@ -110,7 +110,7 @@ class Forks:
         try:
             self._store.delete([x.key for x in self._store.list(object_keys.job_prefix(child))])
         except StoreError:
-            return  # it is no job, nobody looks at it
+            return  # it is not a job, so the leftovers do no harm
 
     def _copy(
         self, parent: Job, child: JobId, checkpoint: str, entries: Sequence[Head], order: Order, errand: Operation
@@ -148,7 +148,7 @@ class Forks:
                 errand.progress("copying", n + 1, len(pairs))
 
     def _pins(self, parent: str, child: str) -> None:
-        """What the names of its container image and of its inputs mean stays what they meant to the parent."""
+        """Copy the pins, so that the names of container image and inputs mean the same as for the parent."""
         for key in (object_keys.image_key, object_keys.inputs_key):
             if self._store.get(key(parent)) is not None:
                 self._store.copy(key(parent), key(child))
@@ -159,9 +159,9 @@ class Forks:
             self._store.copy(x.key, object_keys.input_key(child, x.key.removeprefix(prefix)))
 
     def _output(self, parent: str, child: str, image: Manifest, entries: Sequence[Head]) -> None:
-        """What the job had printed by then is part of the copy, as that of an attempt 0.
+        """Copy the output that the job had printed by then, as that of an attempt 0.
 
-        The parent's agent merges pieces meanwhile: where one is gone that was there a moment ago, another one has its bytes.
+        The parent's agent merges pieces meanwhile: if a piece is gone that was just listed, another one has its bytes.
         """
         for tries_left in reversed(range(OUTPUT_TRIES)):
             try:
@@ -203,7 +203,7 @@ class Forks:
         )
 
     def _secrets(self, parent: str, child: str, keys: Keys) -> None:
-        """Sealed anew: they open for one job only."""
+        """Seal the secrets anew, because a sealed object opens for one job only."""
         if found := sealed_objects.fetch_secrets(self._store, keys, parent):
             self._store.create(object_keys.secrets_key(child), sealed_objects.seal_secrets(found, keys, child))
 

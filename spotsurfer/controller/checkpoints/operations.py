@@ -1,4 +1,4 @@
-"""Long work that a user asked for: it runs beside everything else, says how far it is, and can be called off."""
+"""Long operations that a user asked for: they run in the background, report their progress, and can be cancelled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AT_ONCE = 4
 
 
 class CalledOff(Conflict):
-    """Its user does not want it any more."""
+    """The user cancelled the operation."""
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Operation:
     ended: threading.Event = field(default_factory=threading.Event)
 
     def progress(self, stage: str, at: int = 0, of: int = 0) -> None:
-        """Say how far it is; raises CalledOff when nobody wants it any more."""
+        """Report progress; raises CalledOff if the operation was cancelled."""
         self.stage, self.at, self.of = stage, at, of
         if self.called_off.is_set():
             raise CalledOff(f"{self.what} was called off")
@@ -47,14 +47,14 @@ Work = Callable[[Operation], dict[str, Any]]
 
 
 class Operations:
-    """Those under way and the last finished ones. Nothing of it outlives the controller, and nothing relies on it."""
+    """Operations under way and the last finished ones. None outlives the controller, and nothing relies on that."""
 
     def __init__(self) -> None:
         self._all: dict[str, Operation] = {}
         self._lock = threading.Lock()
 
     def start(self, what: str, work: Work) -> Operation:
-        """Begin. Raises Conflict where too many run."""
+        """Begin. Raises Conflict if too many run."""
         with self._lock:
             if sum(not e.done for e in self._all.values()) >= AT_ONCE:
                 raise Conflict(f"{AT_ONCE} long commands run already: wait for one of them to end")
@@ -66,7 +66,7 @@ class Operations:
         return errand
 
     def look(self, number: str, wait_seconds: float = 0.0) -> Operation:
-        """How far it is; waits for its end for so long. Raises NotFound."""
+        """The operation; waits at most `wait_seconds` for its end. Raises NotFound."""
         errand = self._all.get(number)
         if errand is None:
             raise NotFound("that command is not known any more: the controller was restarted; repeat it")
@@ -74,11 +74,11 @@ class Operations:
         return errand
 
     def call_off(self, number: str) -> None:
-        """It need not go on; what it did so far stays sound."""
+        """Cancel it; its work so far stays consistent."""
         self.look(number).called_off.set()
 
     def stop(self) -> None:
-        """The controller ends."""
+        """Cancel all operations, because the controller ends."""
         for errand in list(self._all.values()):
             errand.called_off.set()
 

@@ -1,7 +1,7 @@
-"""Does the newest checkpoint come to life elsewhere? Tried on a spare machine while the job runs on.
+"""Rehearsals: restore the newest checkpoint on a spare machine while the job runs on, to prove that it works.
 
-A rehearsal is a copy of the job with a short life: its machine is walled off from every network, nothing of it is published,
-its cost is its parent's, and when it has shown that it lives it is thrown away. What it proves is its parent's checkpoint.
+A rehearsal is a copy of the job with a short life: its machine is cut off from every network, it publishes nothing, its cost
+counts as its parent's, and it is removed once it was seen alive. It proves its parent's checkpoint.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from spotsurfer.state import jobs as rows
 from spotsurfer.state import observations, timeline
 from spotsurfer.store.job_output import printed_bytes
 
-LIVES_SECONDS = 5.0  # it is watched for so long
+LIVES_SECONDS = 5.0  # how long it is watched
 LOOK_SECONDS = 0.3
-REPORT_SECONDS = 2.0  # its agent reports at least so often: it is watched for signs of life
-LIMIT_SECONDS = 1800.0  # for a machine to be had, the restore and all; its machine ends itself soon after
-LIFE_SECONDS = 2400.0  # the machine powers itself off then, whoever is still there
+REPORT_SECONDS = 2.0  # longest interval between its agent's reports, which are watched for signs of life
+LIMIT_SECONDS = 1800.0  # for launch, restore and the rest; its machine ends itself soon after
+LIFE_SECONDS = 2400.0  # then the machine powers itself off in any case
 
 
 @dataclass(slots=True)
@@ -52,10 +52,10 @@ class Rehearsals:
     def __init__(self, shop: CheckpointStore, forks: Forks, keeper: CheckpointGc, cancel: Callable[[str], Job]) -> None:
         self._shop, self._forks, self._keeper, self._cancel = shop, forks, keeper, cancel
         self._under_way: set[JobId] = set()
-        self._left: set[JobId] | None = None  # not over, or not removed from the store; None = not looked yet
+        self._left: set[JobId] | None = None  # rehearsals not over or not removed from the store; None = not looked yet
 
     def rehearse(self, job: str, errand: Operation) -> dict[str, Any]:
-        """The figures of one that came to life. Raises RehearsalFailed, NotFound, CalledOff."""
+        """Run one and return its figures. Raises RehearsalFailed, NotFound, CalledOff."""
         began = time.monotonic()
         errand.progress("copying")
         with self._shop.engine.connect() as c:
@@ -82,7 +82,7 @@ class Rehearsals:
         return result
 
     def tidy(self) -> None:
-        """Ends rehearsals that nobody watches any more, and removes from the store what is over. Raises StoreError."""
+        """End rehearsals that are no longer watched, and remove finished ones from the store. Raises StoreError."""
         with self._shop.engine.connect() as c:
             if self._left is None:
                 self._left = {j.id for j in rows.all_jobs(c) if rehearses(j)}
@@ -118,7 +118,7 @@ class Rehearsals:
         errand.progress("watching" if seen.alive_at else stage)
 
     def _moved(self, child: Job, seen: _Seen, report: Report) -> bool:
-        """Whether it was watched long enough. A program that only sleeps lives, too: then its processes are all there is."""
+        """Whether it was watched long enough. A program that only sleeps is alive, too: then only its processes show that."""
         now = time.monotonic()
         seen.printed = self._printed(child)
         if not seen.alive_at:
@@ -174,7 +174,7 @@ class Rehearsals:
 
 
 def _failed(job: Job, attempt: Attempt | None, report: Report | None) -> str:
-    """Why it will not come to life any more, or empty."""
+    """Why it can no longer come to life, or empty."""
     if attempt is not None and attempt.restore_failed:
         return attempt.reason or "the restore failed"
     if report is not None and report.error_kind == "lost":
@@ -187,7 +187,7 @@ def _failed(job: Job, attempt: Attempt | None, report: Report | None) -> str:
 
 
 def of_job(config: AgentConfig, job: Job) -> AgentConfig:
-    """What the machines of this job are started with: a copy has its origin's keys, a rehearsal a short and lonely life."""
+    """The agent configuration for this job: a copy has its origin's keys, a rehearsal a short life without network."""
     config = replace(config, lineage=job.lineage)
     if not rehearses(job):
         return config

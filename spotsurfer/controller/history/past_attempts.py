@@ -16,13 +16,12 @@ from spotsurfer.model.snapshot import Held
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import observations, timeline
 
-# What became of the machines that are gone, of all jobs: added up once, then machine by machine as they end.
-
-KEPT = timedelta(days=100)  # what ended longer ago tells little of how a pool is now
+# ---- Outcomes of machines that are gone, of all jobs: summed up once, then machine by machine as they end
+KEPT = timedelta(days=100)  # older ends say little about a pool's present state
 
 
 class AttemptOutcomes:
-    """One a controller. A look at jobs whose machines all live, or were counted, asks the database nothing."""
+    """One per controller. It reads the database only if a machine ended that it has not counted."""
 
     def __init__(self) -> None:
         self._past: dict[tuple[Pool, Market], Fates] | None = None
@@ -31,7 +30,7 @@ class AttemptOutcomes:
     def past(
         self, connection: Connection, attempts: Mapping[JobId, Sequence[Attempt]], now: datetime
     ) -> Mapping[tuple[Pool, Market], Fates]:
-        """Of machines that are gone. `attempts`: all of the open jobs."""
+        """Outcomes of machines that are gone. `attempts`: all of the open jobs."""
         alive = {(a.job, a.number) for some in attempts.values() for a in some if a.state not in OVER}
         if self._past is None:
             self._past = fates_of(rows.ended_since(connection, now - KEPT), now)
@@ -43,7 +42,7 @@ class AttemptOutcomes:
     def _ended(
         self, connection: Connection, attempts: Mapping[JobId, Sequence[Attempt]], alive: set[tuple[JobId, AttemptNumber]]
     ) -> list[Attempt]:
-        """Machines that lived at the last look and do not any more; those of jobs that have closed are asked for at once."""
+        """Machines that ended since the last look; those of jobs that have closed are fetched in one query."""
         gone = self._alive - alive
         closed = sorted({job for job, _ in gone} - set(attempts))
         known = {**attempts, **(rows.attempts(connection, closed) if closed else {})}
@@ -55,18 +54,17 @@ class AttemptOutcomes:
             self._past[key] = self._past.get(key, Fates()) + fates
 
 
-# When jobs that have ended had machines: who came after them was not starved until then.
-
+# ---- Past tenancies: when jobs that have ended had machines; until then, jobs behind them were not starved
 
 class PastTenancies:
-    """One a controller. A look asks the database only where jobs came or ended since the one before."""
+    """One per controller. It reads the database only if jobs came or ended since the look before."""
 
     def __init__(self) -> None:
         self._open: set[JobId] = set()
         self._held: tuple[Held, ...] = ()
 
     def held(self, connection: Connection, jobs: Sequence[Job]) -> Sequence[Held]:
-        """By other jobs than these, the open ones, since the oldest of these was submitted."""
+        """Tenancies of other jobs than these, the open ones, since the oldest of these was submitted."""
         now_open = {j.id for j in jobs}
         if now_open != self._open:
             found = rows.held_since(connection, min(j.submitted_at for j in jobs)) if jobs else []
@@ -75,12 +73,12 @@ class PastTenancies:
         return self._held
 
 
-# How long a move stopped a job: from the freeze of its final save to its first step on the next machine.
+# ---- Pause: how long a move stopped a job, from the freeze of its final save to its first step on the next machine
 #
-# How long the save took is a duration that the old machine measured, and most of the rest is between two things that the
-# controller saw, by its own clock. When the save was committed, before the controller saw that, only the old machine's clock
-# tells, which may be wrong. So it counts within what the controller knows: the save began after the last thing that it had seen
-# of the job before, and was committed when it saw that. The two are close together unless the controller was away.
+# The old machine measured the duration of the save. The controller measures most of the rest by its own clock, between two
+# events that it saw. Only the old machine's clock, which may be wrong, knows when the save was committed before the controller
+# saw that. So this time is limited to what the controller knows: the save began after the last event that it had seen of the
+# job, and was committed when it saw the commit. The two are close together unless the controller was away.
 
 LATE_SECONDS = 1.0  # less is part of any look
 
@@ -111,7 +109,7 @@ def measure(connection: Connection, attempt: Attempt, committed_at: datetime | N
     """The pause that ends now, as `attempt` begins to run.
 
     `committed_at`: when the old machine committed its final save, by its own clock; None = not known.
-    Returns None where the job was not handed over by a final save, or was held in between.
+    Returns None if the job was not handed over by a final save, or was held in between.
     """
     if attempt.from_checkpoint is None or attempt.granted_at is None:
         return None
@@ -119,7 +117,7 @@ def measure(connection: Connection, attempt: Attempt, committed_at: datetime | N
     if drained is None or drained.attempt is None:
         return None
     if timeline.stopped_since(connection, attempt.job, str(JobState.HELD), drained.at):
-        return None  # it stood still because somebody wanted it to
+        return None  # it was suspended on request
     report = observations.last_report(connection, attempt.job, drained.attempt)
     save = report.last_save if report is not None else None
     if save is None or save.kind != "final" or save.checkpoint != attempt.from_checkpoint:

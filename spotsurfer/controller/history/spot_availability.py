@@ -1,4 +1,4 @@
-"""Keeps the record of when spot could be had. No cloud tells: it is known of pools that refuse, and where machines run."""
+"""Records when spot capacity was available. No cloud reports that: refusals of pools and running spot machines show it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from spotsurfer.model.snapshot import AgentSeen, Snapshot, SpotSeen
 from spotsurfer.state import observations
 
 KEPT = timedelta(days=100)  # in the database
-LOOKED_BACK = timedelta(days=32)  # in memory: no policy needs more to know how a market is now
+LOOKED_BACK = timedelta(days=32)  # in memory: no policy needs more to judge a market
 ALIVE = frozenset({AttemptState.BOOTING, AttemptState.READY, AttemptState.RESTORING, AttemptState.RUNNING})
 
 
 class SpotAvailability:
-    """One a controller. What it knows of the past is read once."""
+    """One per controller. It reads the past from the database once."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -28,7 +28,7 @@ class SpotAvailability:
         self._pruned: datetime | None = None
 
     def noted(self, snapshot: Snapshot, now: datetime) -> Snapshot:
-        """The snapshot with the record, which what is seen now was added to."""
+        """The snapshot with the record, updated by the present state of the pools."""
         past = self._load(now)
         state = spot_now(snapshot, now)
         changed = [(p, up) for p, up in state.items() if self._last(past, str(p)) != up]
@@ -41,7 +41,7 @@ class SpotAvailability:
         return replace(snapshot, spot_seen={p: tuple(past[str(p)]) for p in state if str(p) in past})
 
     def _last(self, past: dict[str, list[SpotSeen]], pool: str) -> bool | None:
-        """What was known until now; of a pool that was never seen nothing is."""
+        """The last known availability of a pool; None for a pool that was never seen."""
         return past[pool][-1].up if past.get(pool) else None
 
     def _load(self, now: datetime) -> dict[str, list[SpotSeen]]:
@@ -65,7 +65,7 @@ def spot_now(snapshot: Snapshot, now: datetime) -> dict[Pool, bool | None]:
 
 
 def _pools(snapshot: Snapshot) -> Iterable[Pool]:
-    """Of spot machines that run and are not about to be taken."""
+    """Pools of spot machines that run and are not about to be reclaimed."""
     for seen in snapshot.jobs:
         for a in seen.attempts:
             if a.market is Market.SPOT and a.state in ALIVE and not _taken(seen.agents.get(a.number), a):

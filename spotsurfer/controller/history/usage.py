@@ -16,14 +16,13 @@ from spotsurfer.model.job import Attempt, JobId
 from spotsurfer.model.snapshot import JobSeen, QuietSeen, Snapshot
 from spotsurfer.state import usage
 
-# What agents tell of usage, as windows on our clock. Pure.
-
+# ---- Usage windows: an agent's windows, placed on our clock (pure)
 OLD_SECONDS = (KEPT + 1) * WINDOW_SECONDS * 12  # a job that stood still for an hour has old windows; more is nonsense
-ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)  # where only the windows matter
+ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)  # if only the windows matter
 
 
 def windows(report: Report, heard_at: datetime, known: int = -1) -> Iterator[tuple[datetime, Window]]:
-    """Each window with when it began, from number `known` on; what can't be read or can't be is left out."""
+    """Each window with its start time, from number `known` on; unreadable or impossible ones are left out."""
     if report.usage is None:
         return
     for row in report.usage.rows[-KEPT - 1 :]:
@@ -37,28 +36,27 @@ def windows(report: Report, heard_at: datetime, known: int = -1) -> Iterator[tup
 
 
 def newest(report: Report | None) -> int:
-    """Number of the newest window that a report tells; -1 = none."""
+    """Number of the newest window in a report; -1 = none."""
     found = [w.number for _, w in windows(report, ANY_TIME)] if report is not None else []
     return max(found, default=-1)
 
 
 def lately(report: Report | None) -> Window | None:
-    """What the job used in the newest window that covers some seconds."""
+    """The newest window that covers some seconds."""
     if report is None:
         return None
     found = [w for _, w in windows(report, ANY_TIME)]
     return next((w for w in reversed(found) if w.seconds >= WINDOW_SECONDS / 2), found[-1] if found else None)
 
 
-# How long jobs have done nothing: windows of usage and connections, for jobs whose users want to know.
-
+# ---- Idleness: since when a job has neither usage nor connections, for jobs with a limit on idle time
 AGAIN = timedelta(seconds=30)  # the last windows are read again: they have grown
-# How many connections a job's front has, and when the last one was closed.
+# Returns the number of connections to a job's ports, and when the last one was closed.
 Connections = Callable[[JobId], tuple[int, datetime | None]]
 
 
 class Idleness:
-    """Remembers since when; after a restart the database does."""
+    """Remembers since when jobs are idle; after a restart it reads the database."""
 
     def __init__(self, engine: Engine, connections: Connections = lambda _: (0, None)) -> None:
         self._engine = engine
@@ -66,7 +64,7 @@ class Idleness:
         self._known: dict[tuple[str, int], QuietSeen | None] = {}
 
     def noted(self, snapshot: Snapshot, changed: Collection[tuple[str, int]], now: datetime) -> Snapshot:
-        """The snapshot with what is known of idle jobs. `changed`: whose reports are new and in the database."""
+        """The snapshot with the idle times of jobs. `changed`: attempts with a new report that is in the database."""
         some = (s for s in snapshot.jobs if s.job.spec.idle_seconds is not None)
         asked = {s.job.id: a for s in some if (a := holder_of(s.attempts)) is not None}
         if not asked:

@@ -1,1 +1,1 @@
-"""What the controller does with jobs: submission, users' commands, secrets, ports, sizes."""
+"""The controller's work on jobs: submission, users' commands, secrets, ports, sizes."""

@@ -1,4 +1,4 @@
-"""What users may do to a job: each records a wish, guarded by the row's version, and wakes the next tick."""
+"""The users' commands on a job: each records a wish, guarded by the row's version, and wakes the next tick."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Commands:
         has: Callable[[str, str], bool] = lambda _job, _checkpoint: True,
         offers: Callable[[], Sequence[Offer]] = tuple,
     ) -> None:
-        """`has`: whether a checkpoint that the head log names is still in the store. `offers`: what is sold; () = not known."""
+        """`has`: whether a checkpoint that the head log names is still in the store. `offers`: of the market; () = unknown."""
         self._has = has
         self._offers = offers
         self._engine = engine
@@ -49,12 +49,12 @@ class Commands:
         self.poke = poke
 
     def hold(self, job: str) -> Job:
-        """Drain and keep in storage, until its user lets it go on."""
+        """Drain the job and keep it in storage until its user resumes it."""
         hold = {"wish": Wish.HOLD, "held_by": HeldBy.USER, "reason": "by its user", "move": None}
         return self._change(job, "suspend", lambda j: replace(j, **hold))  # type: ignore[arg-type]
 
     def resume(self, job: str, who: str = USER) -> Job:
-        """Undo a hold; what failed before it is tried again. A connection wakes only what the controller put to sleep."""
+        """Undo a hold; earlier failures don't count any more. A connection wakes only a job that the controller suspended."""
 
         def change(row: Job) -> Job:
             if row.wish is not Wish.HOLD or (who == FRONT and row.held_by is HeldBy.USER):
@@ -125,7 +125,7 @@ class Commands:
         return self._change(job, "checkpoint", change).save_at_least
 
     def ask_partial(self, job: str) -> int:
-        """Ask for what its outputs are now; the number of the request."""
+        """Ask for the present state of its outputs; returns the number of the request."""
 
         def change(row: Job) -> Job:
             self._running(row)
@@ -136,7 +136,7 @@ class Commands:
         return self._change(job, "outputs so far", change).partials_asked
 
     def prioritize(self, job: str, priority: int) -> Job:
-        """Let it count so much from now on where limits leave no room for all. UsageError out of range."""
+        """Set its priority from now on, for when limits leave no room for all jobs. UsageError out of range."""
         if abs(priority) > PRIORITY_MAX:
             raise UsageError(f"priority is {priority}, expected -{PRIORITY_MAX} to {PRIORITY_MAX}")
 
@@ -146,7 +146,7 @@ class Commands:
         return self._retried(lambda: self._respecified(job, "another priority", text, priority=priority))
 
     def set_budget(self, job: str, usd_micros: int | None) -> Job:
-        """What it may cost in all from now on; None = no limit of its own. UsageError for an amount that none could be."""
+        """Set the limit of its total cost; None = no limit of its own. UsageError for an impossible amount."""
         if usd_micros is not None and not 0 < usd_micros <= INTEGER_MAX:
             raise UsageError(f"the budget is {usd(usd_micros)} USD, expected more than nothing")
 
@@ -157,7 +157,7 @@ class Commands:
         return self._retried(lambda: self._respecified(job, "another budget", text, budget_usd_micros=usd_micros))
 
     def _respecified(self, name: str, what: str, said: Callable[[JobSpec], str], **changes: int | None) -> Job:
-        """The job with something else asked for, which is told; as it is where that is asked for already."""
+        """Change the job's specification, with a timeline event; a job with these values already stays unchanged."""
         job, now = self._open(name, what), self._clock.now()
         spec = replace(job.spec, **changes)  # type: ignore[arg-type]
         if spec == job.spec:
@@ -166,12 +166,12 @@ class Commands:
         with self._engine.begin() as connection:
             saved = rows.save_job(connection, replace(job, spec=spec))
             timeline.add(connection, Moment(now, job.id, None, str(Kind.WISH), text))
-            # Where there is room nothing follows that `why` could tell.
+            # If there is room, no decision follows that `why` could show.
             timeline.add_decision(connection, job.id, Why(now, (text,), (), ""))
         return saved
 
     def _can_be_had(self, job: Job, move: MoveRequest) -> None:
-        """Raise UsageError for a machine type that nobody sells, Conflict where no such machine could have the job."""
+        """Raise UsageError for a machine type that is not on offer, Conflict if no such machine fits the job."""
         offers = self._offers()
         kinds = {o.pool.instance_type for o in offers}
         if kinds and move.instance_type not in {None, *kinds}:
@@ -192,7 +192,7 @@ class Commands:
         return self._retried(lambda: self._once(name, what, change, who))
 
     def _retried(self, once: Callable[[], Job]) -> Job:
-        """Again where somebody else wrote the row meanwhile; then wake the loop."""
+        """Retry if another writer changed the row meanwhile; then wake the loop."""
         for left in reversed(range(TRIES)):
             try:
                 saved = once()
@@ -205,7 +205,7 @@ class Commands:
         raise AssertionError("unreachable")
 
     def _open(self, name: str, what: str) -> Job:
-        """The job, if it goes on; Conflict, saying what is not possible, where it does not."""
+        """The job, if it has not ended; else Conflict, which names the impossible command."""
         with self._engine.connect() as connection:
             job = rows.named_job(connection, name)
         if job.state in ENDED or job.wish is Wish.CANCEL:

@@ -1,4 +1,4 @@
-"""The command of the user's choice that runs when a job is done, failed or held."""
+"""Runs the user's command on the controller's host when a job is done, failed or held."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Hooks:
         self._for_all = tuple(for_all)
 
     def on_end(self, connection: Connection, job: Job) -> Callable[[], None] | None:
-        """Called inside the transaction that ends or holds the job; what it returns starts the commands."""
+        """Called inside the transaction that ends or holds the job; the function it returns starts the commands."""
         if rehearses(job):
             return None
         commands = [c for c in (job.spec.on_end, self._for_all) if c]
@@ -41,7 +41,7 @@ class Hooks:
         return (lambda: self._start(job, entries)) if entries else None
 
     def again(self) -> None:
-        """At start-up: run what a crash left undone."""
+        """At start-up: run the commands that a crash left undone."""
         with self._engine.connect() as connection:
             left = [(n, a.split("/")) for n, a in journal.unfinished(connection) if a.startswith("hook/")]
             known = {job: rows.find_job(connection, job) for _, (_, job, _, _) in left}

@@ -1,4 +1,4 @@
-"""What the front knows of jobs: from the last look at the world; a connection asks neither cloud nor database."""
+"""The jobs as the listener of exposed ports sees them: from the last snapshot, without a query to cloud or database."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where it looks, and who does what it wants."""
+    """The sources of its facts, and the functions that carry out its wishes."""
 
     engine: Engine
     clock: Clock
@@ -35,12 +35,12 @@ class Sources:
 
 
 class FrontDoors:
-    """`front.house.Doors` of a controller."""
+    """A controller's implementation of `spotsurfer.ingress.listener.Doors`."""
 
     def __init__(self, sources: Sources, ports: range, public: bool) -> None:
         """`public`: machines are reached at their public addresses."""
         self._s, self._range, self._public = sources, ports, public
-        self._tried: set[int] = set()  # somebody else listens there
+        self._tried: set[int] = set()  # another program listens there
         self._snapshot: Snapshot | None = None
         self._jobs: dict[JobId, JobSeen] = {}
 
@@ -60,7 +60,7 @@ class FrontDoors:
         return Target(At.AWAY) if seen is None else target_of(seen)
 
     def wake(self, job: JobId) -> None:
-        """See Ways. Nobody else may have woken it, or suspended it by hand, meanwhile."""
+        """See Ways. Does nothing if the job was woken, or suspended by its user, meanwhile."""
         seen = self._look().get(job)
         if seen is None or seen.job.wish is not Wish.HOLD or target_of(seen).at is not At.SLEEPS:
             return
@@ -73,7 +73,7 @@ class FrontDoors:
     def outlet(self, place: Target) -> tuple[socket.socket, str]:
         """See Ways."""
         view = self._s.instance_of(place.token, place.instance)
-        if view is not None and view.state is InstanceState.GONE:  # somebody else may have its address by now
+        if view is not None and view.state is InstanceState.GONE:  # another machine may have its address by now
             raise Conflict("the job's machine is gone")
         address = None if view is None else view.public_address if self._public else view.address
         if view is None or address is None:
@@ -111,7 +111,7 @@ class FrontDoors:
 
 
 def port_statuses(job: Job, given: Mapping[tuple[str, str], int], address: str) -> list[PortStatus]:
-    """A job's ports with the addresses that stand for them. `given`: ports of the host, by job and name."""
+    """A job's ports with their addresses on the host. `given`: ports of the host, by job and name."""
     at = f"[{address}]" if ":" in address else address
     listens = {p.name: given.get((job.id, p.name)) for p in job.spec.ports}
     return [PortStatus(p.name, p.port, f"{at}:{listens[p.name]}" if listens[p.name] else "") for p in job.spec.ports]

@@ -1,7 +1,7 @@
-"""What a running job has written so far: asked of the machine that holds it, looked for in the store.
+"""Partial outputs: the files that a running job has written so far, uploaded to the store by its machine on request.
 
-Each request is made of one attempt only. One that moves before it has dealt with it takes the request along into nothing: then
-its user is told to ask again, instead of an upload on a machine that nobody waits for any more.
+Each request goes to one attempt only. If the job moves before the attempt has answered, the request is lost and the user is
+asked to repeat it; the next machine does not upload files that may no longer be wanted.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from spotsurfer.ports.service import OutputFile, PartialSeen
 from spotsurfer.state import jobs as rows
 from spotsurfer.store.job_output import Output
 
-LIST = re.compile(r"(\d+)-\d+/LIST")  # and not a file of that name
+LIST = re.compile(r"(\d+)-\d+/LIST")  # and not an output file of that name
 Heard = Callable[[Job, Attempt], Report | None]
 
 
 class Partials:
-    """Requests that were made, and what became of them."""
+    """The requests for partial outputs, and their results."""
 
     def __init__(self, engine: Engine, store: FileStore, heard: Heard) -> None:
         """`heard`: the newest report of an attempt."""
         self._engine, self._store, self._output, self._heard = engine, store, Output(store), heard
 
     def seen(self, job: str, number: int) -> PartialSeen:
-        """What became of a request. Raises NotFound, Conflict where nothing will come of it, StoreUnwritable."""
+        """The state of a request. Raises NotFound, Conflict if it can't be answered any more, StoreUnwritable."""
         with self._engine.connect() as connection:
             row = rows.find_job(connection, job)
             attempts = rows.attempts(connection, [row.id])[row.id]
@@ -43,7 +43,7 @@ class Partials:
             raise NotFound(f"job {row.id} has no request {number}; `spotsurfer outputs --partial {row.id}` makes one")
         holder = holder_of(attempts)
         asked = next((a for a in attempts if a.desired_partial >= number), holder)
-        report = self._heard(row, asked) if asked is not None else None  # before the store: what is told of is there
+        report = self._heard(row, asked) if asked is not None else None  # before the store: what it names is there
         found = self._list(row, number)
         if found is not None:
             files = [OutputFile(path, one.size, one.sha256) for path, one in sorted(found.files.items())]
@@ -52,7 +52,7 @@ class Partials:
         return PartialSeen(number, False, asked.number if asked is not None else 0, "", "", [], [])
 
     def _pending(self, job: Job, number: int, asked: Attempt | None, report: Report | None) -> None:
-        """Raises Conflict where nothing will come of a request any more."""
+        """Raises Conflict if a request can't be answered any more."""
         again = f"`spotsurfer outputs --partial {job.id}` asks again"
         if asked is None or asked.state not in HOLDS:
             raise Conflict(f"job {job.id} left its machine before it uploaded what it had written; {again} when it runs")

@@ -1,4 +1,4 @@
-"""Asks size policies where jobs should run, from their usage and from earlier runs of the same step."""
+"""Asks size policies on which machine types jobs should run, from their usage and from earlier runs of the same step."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from spotsurfer.ports.service import UsageSeen
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import observations, usage
 
-# Earlier runs of the same named step: what they used, from the history that is kept anyway.
+# ---- Earlier runs: usage of earlier runs of the same named step, from the history that is kept anyway
 #
-# A run counts whose job had the same name and the same program, began at its beginning and succeeded. One that has ended does
-# not change any more: it is read once.
+# A run counts if its job had the same name and program, began at its beginning and succeeded. A run that has ended does not
+# change any more, so it is read once.
 
-FRESH = timedelta(seconds=60)  # so long a list of runs is good
-LISTS_MAX, RUNS_MAX = 200, 1000  # that are remembered
-GUARDED = "criu"  # the rung on which jobs are frozen before their memory ends
+FRESH = timedelta(seconds=60)  # how long a list of runs stays valid
+LISTS_MAX, RUNS_MAX = 200, 1000  # remembered at most
+GUARDED = "criu"  # the engine under which jobs are frozen before they run out of memory
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """An earlier run. `guarded`: it was frozen, and would have been moved, before its memory ended."""
+    """An earlier run. `guarded`: the memory guard watched it, and would have frozen and moved it before its memory ran out."""
 
     job: JobId
     ended_at: datetime
@@ -49,7 +49,7 @@ class Past:
 
 
 class EarlierRuns:
-    """One a controller."""
+    """One per controller."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -57,12 +57,12 @@ class EarlierRuns:
         self._runs: dict[JobId, Past | None] = {}
 
     def of(self, job: Job, before: datetime, now: datetime) -> tuple[Past, ...]:
-        """Those that had ended before, the latest last; at most as many as `next_bytes` looks at."""
+        """Runs that had ended before, the latest last; at most as many as `next_bytes` looks at."""
         ended = (j for j in self._like(job, now) if j.id != job.id and j.ended_at is not None and j.ended_at <= before)
         return tuple(past for j in ended if (past := self._past(j)) is not None)
 
     def renew(self) -> None:
-        """A run has ended: who asks next is told of it."""
+        """A run has ended: the next query reads the list of runs again."""
         self._lists.clear()
 
     def _like(self, job: Job, now: datetime) -> list[Job]:
@@ -78,7 +78,7 @@ class EarlierRuns:
         return found
 
     def _past(self, job: Job) -> Past | None:
-        """What is known of it; None where no usage of it was kept."""
+        """The earlier run of a job; None if no usage of it was kept."""
         if job.id not in self._runs:
             if len(self._runs) >= RUNS_MAX:
                 self._runs.clear()
@@ -93,39 +93,39 @@ class EarlierRuns:
         if not used or job.ended_at is None:
             return None
         seconds, memory, cores = (np.array(column, dtype=np.float64) for column in zip(*used, strict=True))
-        peak = max(u.window.resident_bytes for u in windows)  # also while memory was brought back: it is never more than it had
+        peak = max(u.window.resident_bytes for u in windows)  # also while memory came back: it is never too high
         return Past(job.id, job.ended_at, Usage(seconds, memory, cores).kept(), float(peak), GUARDED in said)
 
 
 def _whole(windows: Sequence[UsageSeen]) -> list[tuple[float, float, float]]:
-    """Seconds, bytes and cores of each window in which all of its memory was there."""
+    """Seconds, bytes and cores of each window in which all of the job's memory was present."""
     some = (u.window for u in windows if u.window.arriving_bytes is None and u.window.seconds > 0)
     return [(w.seconds, w.resident_bytes, w.cpu_cores) for w in some]
 
 
 def _program(job: Job) -> str:
-    """What it runs, without what it is given."""
+    """The program that the job runs, without its arguments."""
     words = job.spec.command or (job.spec.steps[0].command if job.spec.steps else ())
     return f"{job.spec.image} {words[0] if words else ''}"
 
 
-# Jobs that never ran, where a size policy has a say: they ask for what earlier runs of the same step teach.
+# ---- First sizes: the request of a job that never ran, from earlier runs of the same step
 
-COURSES = 3  # of earlier runs that a policy is told
-GUARDABLE = ("auto", "criu")  # engines under which a job may be frozen before its memory ends
-AGAIN = timedelta(minutes=5)  # after which a job that still waits is thought about anew
+COURSES = 3  # earlier runs that a policy sees
+GUARDABLE = ("auto", "criu")  # engines under which a job may be frozen before it runs out of memory
+AGAIN = timedelta(minutes=5)  # a job that still waits then is sized anew
 
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """What a job is to ask for; None = as its user did. `size`: what is said of it."""
+    """The request of a job; None = as its user asked. `size`: the explanation for users."""
 
     size: SizeSeen | None
     asks: tuple[int, int] | None
     due: datetime
 
     def applied(self, seen: JobSeen) -> JobSeen | None:
-        """The job, asking for that; None where nothing is known."""
+        """The job with that request; None if nothing is known."""
         if self.size is None:
             return None
         if self.asks is None:
@@ -136,18 +136,18 @@ class First:
 
 
 class Firsts:
-    """One a controller. `make`: the size policy of a job; raises ConfigError."""
+    """One per controller. `make`: the size policy of a job; raises ConfigError."""
 
     def __init__(self, runs: EarlierRuns, rules: SizeRules, make: Callable[[JobSeen], Size]) -> None:
         self._runs, self._rules, self._make = runs, rules, make
         self._known: dict[JobId, First] = {}
 
     def keep(self, jobs: Sequence[JobSeen]) -> None:
-        """Forget all others."""
+        """Forget all other jobs."""
         self._known = {s.job.id: self._known[s.job.id] for s in jobs if s.job.id in self._known}
 
     def sized(self, snapshot: Snapshot, seen: JobSeen, now: datetime) -> JobSeen | None:
-        """The job with what it should begin on; None where no earlier run is known. What a policy raises goes through."""
+        """The job with its first size; None if no earlier run is known. Exceptions of a policy pass through."""
         first = self._known.get(seen.job.id)
         if first is None or now >= first.due:
             first = self._known[seen.job.id] = self._thought(snapshot, seen, now)
@@ -173,12 +173,12 @@ class Firsts:
 
 
 def courses(past: Sequence[Past]) -> tuple[Earlier, ...]:
-    """What a policy is told of them, the latest last."""
+    """The earlier runs as a policy sees them, the latest last."""
     return tuple(p.course for p in past[-COURSES:])
 
 
 def explained(job: Job, past: Sequence[Past], asked: str, kind: str) -> str:
-    """In one sentence, with the numbers."""
+    """The explanation of a first size in one sentence, with the numbers."""
     count, most = len(past), max(p.peak_bytes for p in past) / GIB
     runs = f"{count} earlier run{'s' if count > 1 else ''} of {job.spec.name}"
     begins = f"begins on {asked}, as was asked" if kind == asked else f"begins on {kind} instead of {asked}"
@@ -190,20 +190,20 @@ def _has(offers: Sequence[Offer], kind: str) -> tuple[int, int]:
     return int(offer.cpus), offer.memory_bytes
 
 
-# Asks size policies where running jobs should be, with what the jobs used; remembers where each stands.
+# ---- Running jobs: asks size policies with the usage of each job, and remembers each policy's state
 #
-# Nothing of it is kept: a controller that starts anew asks again with the same history (`state.usages`) and hears the same.
+# This state is not stored: a restarted controller asks again with the same history (`state/usage.py`) and gets the same answer.
 
-LOOK_SECONDS = 10.0  # between two questions for what is new of a job
-BEFORE = timedelta(seconds=60)  # windows are placed on our clock by when they were heard of: not to the second
-KEPT = timedelta(hours=24)  # of a run that are told to a policy that begins anew
+LOOK_SECONDS = 10.0  # between two queries for a job's new usage
+BEFORE = timedelta(seconds=60)  # windows are placed on our clock by the arrival of their report: not to the second
+KEPT = timedelta(hours=24)  # history of a run for a policy that begins anew
 Words = Mapping[AttemptNumber, Report]
 Make = Callable[[str, Mapping[str, object]], Size]  # raises ConfigError
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What says where running jobs should be. `usual`: for jobs that name no policy; "off" = they stay on what they asked."""
+    """The size policies. `usual`: for jobs that name no policy; "off" = they stay on the size that they asked for."""
 
     make: Make
     usual: str = SIZE_OFF
@@ -212,7 +212,7 @@ class Sizes:
 
 @dataclass(slots=True)
 class _Ride:
-    """One job's. `told`: up to which slices of usage the policy knows it; `memory`: bytes of each type that may be chosen."""
+    """One job's state. `told`: the slices of usage that the policy has seen; `memory`: bytes of each type to choose from."""
 
     policy: Size
     sizing: Sizing
@@ -224,7 +224,7 @@ class _Ride:
 
 
 class Rightsizing:
-    """One a controller."""
+    """One per controller."""
 
     def __init__(self, engine: Engine, sizes: Sizes) -> None:
         self._engine, self._sizes = engine, sizes
@@ -237,9 +237,9 @@ class Rightsizing:
     def sized(
         self, snapshot: Snapshot, words: Callable[[JobSeen], Words], floored: Sequence[JobSeen], now: datetime
     ) -> Snapshot:
-        """The snapshot with each sized job asking for what it should have, and with why.
+        """The snapshot with each sized job asking for the size that its policy chose, and with the reason.
 
-        `words`: last reports of a job. `floored`: the same jobs, as they are where no size policy has a say.
+        `words`: last reports of a job. `floored`: the same jobs as they are without a size policy.
         """
         going = {s.job.id for s in snapshot.jobs if s.job.state not in ENDED}
         if self._rides.keys() - going:
@@ -252,7 +252,7 @@ class Rightsizing:
         return replace(snapshot, jobs=jobs)
 
     def said(self, job: JobId) -> str:
-        """What the policy says of a job, with its numbers; "" where none is asked."""
+        """The policy's explanation for a job, with its numbers; "" if the job has no size policy."""
         return self._said.get(job, "")
 
     def _policy_of(self, seen: JobSeen) -> str:
@@ -264,13 +264,13 @@ class Rightsizing:
             if not owners(seen.attempts):
                 return self._firsts.sized(snapshot, seen, now)
             ride = self._ride(snapshot, seen, now)
-        except Exception as e:  # somebody else's code makes it: whatever it raises must not stop the fleet
+        except Exception as e:  # third-party code makes it: no exception of it may stop the fleet
             return _unsized(seen, f"the size policy can't be had: {type(e).__name__}: {e}")
         if ride is None:
             return None
         said = words(seen)
         newest = said.get(owners(seen.attempts)[-1].number)
-        if newest is not None and newest.protection:  # while it stands still its agent says nothing of its stage
+        if newest is not None and newest.protection:  # while the job stands still its agent reports no stage
             ride.foretold = _foretold(newest, ride.sizing)
         if now >= ride.due:
             ride.due = now + timedelta(seconds=LOOK_SECONDS if self._slices > 1 else 1)
@@ -278,7 +278,7 @@ class Rightsizing:
         return _Judge(self._sizes.rules, snapshot, seen, said, now).judged(ride)
 
     def _ride(self, snapshot: Snapshot, seen: JobSeen, now: datetime) -> _Ride | None:
-        """What is known of the job's run; begun anew where types or prices are others than before. Raises ConfigError."""
+        """The state of the job's run; begun anew if types or prices have changed. Raises ConfigError."""
         ride, had = self._rides.get(seen.job.id), owners(seen.attempts)
         if ride is not None and ride.owners == len(had) and now < ride.due:
             return ride
@@ -300,7 +300,7 @@ class Rightsizing:
         return self._sizes.make(self._policy_of(seen), seen.job.spec.size_parameters)
 
     def _learn(self, ride: _Ride, seen: JobSeen, words: Words) -> None:
-        """Show the policy what is new; the newest slices may still grow."""
+        """Show the policy the new usage; the newest slices may still grow."""
         last = ride.sizing.last
         since = max(a.since for a in seen.attempts) - KEPT if last is None else last.at - BEFORE
         with self._engine.connect() as connection:
@@ -316,9 +316,9 @@ class Rightsizing:
 
 
 def looks(windows: Sequence[UsageSeen], slices: int) -> Iterator[tuple[tuple[int, int], Look | None]]:
-    """Closed groups of windows, each with its key; None where memory was only being brought back.
+    """Closed groups of windows, each with its key; None for a group in which memory was still being brought back.
 
-    Windows that were merged, as older ones are, keep their groups where `slices` divides what was merged.
+    Merged windows, as older ones are, stay in the same groups if `slices` divides the number that was merged.
     """
     groups = [(key, list(some)) for key, some in groupby(windows, key=lambda u: (u.attempt, u.window.number // slices))]
     for key, some in groups[:-1]:
@@ -333,7 +333,7 @@ def looks(windows: Sequence[UsageSeen], slices: int) -> Iterator[tuple[tuple[int
 
 @dataclass(frozen=True, slots=True)
 class _Judge:
-    """What is to be done with a job now."""
+    """Judges which size a job should have now."""
 
     rules: SizeRules
     snapshot: Snapshot
@@ -342,7 +342,7 @@ class _Judge:
     now: datetime
 
     def judged(self, ride: _Ride) -> JobSeen | None:
-        """The job with where it should be."""
+        """The job with the type that it should be on."""
         newest = owners(self.seen.attempts)[-1]
         here = rightsizing.index_of(ride.sizing.course.terms, newest.pool.instance_type)
         if here is None:
@@ -364,21 +364,21 @@ class _Judge:
         return self._told(ride, sizing, to, choice.why, wanted=choice.to is not None)
 
     def _changes(self, newest: Attempt) -> bool:
-        """Nobody has the job, or the cloud takes its machine."""
+        """Whether the job has no owner, or the cloud reclaims its machine."""
         agent = self.seen.agents.get(newest.number)
         noticed = agent is not None and agent.notice_id is not None and agent.notice_kind == "interruption"
         signs = self.seen.signs.get(newest.number, ())
         return self._left(newest) or noticed or any(s.sign == "interruption" for s in signs)
 
     def _left(self, newest: Attempt) -> bool:
-        """Nobody has the job: what the head says counts, because the look that sees it grants in one go."""
+        """Whether the job has no owner. The head counts, because the look that sees it also grants the job."""
         head = self.seen.head
         return newest.state not in HOLDS or (head is not None and head.final and head.epoch == newest.number)
 
     def _need(self, sizing: Sizing) -> float:
-        """What must have room: what it uses, what it foretold, and the newest checkpoint, which may be older and larger.
+        """Bytes that must fit: its usage, its forecast, and the newest checkpoint, which may be older and larger.
 
-        Where an older one may count, the highest peak: nobody says how large each was.
+        If an older checkpoint may count, the highest peak, because the size of each one is not known.
         """
         saves = [r.last_save for _, r in sorted(self.words.items()) if r.last_save is not None]
         used = sizing.last.memory_bytes if sizing.last is not None else 0.0
@@ -390,23 +390,23 @@ class _Judge:
         return max(kept / TRUE_SHARE, sizing.course.hinted_bytes, here)
 
     def _untold(self) -> bool:
-        """Nobody has the job, and no report says how large the newest checkpoint is: it had room where it was made."""
+        """Whether the job has no owner and no report gives the size of the newest checkpoint. It fitted the old machine."""
         head, told = self.seen.head, {r.last_save.checkpoint for r in self.words.values() if r.last_save is not None}
         gone = self._left(owners(self.seen.attempts)[-1])
         return gone and head is not None and head.checkpoint is not None and head.checkpoint not in told
 
     def _awaited(self, newest: Attempt) -> bool:
-        """Its agent will say so with its next report: the head has a final save before any report has."""
+        """Whether the agent's next report will give that size: the head shows a final save before any report does."""
         late = (self.now - newest.since).total_seconds() >= self.snapshot.limits.last_report_seconds
         return (newest.state in HOLDS or (newest.state is A.DRAINED and not late)) and self._untold()
 
     def _room(self, ride: _Ride, sizing: Sizing) -> int:
-        """The least memory of a machine on which it could go on from what was saved."""
+        """The least memory of a machine on which the job could go on from its checkpoint."""
         need = self._need(sizing)
         return min((ride.memory[k.name] for k in sizing.course.terms.kinds if k.usable_bytes >= need), default=0)
 
     def _open(self) -> Collection[str]:
-        """Types that may be had now, and that did not say lately that they can't go on with the job."""
+        """Types that are available now and have not lately refused to go on with the job."""
         cools = {(c.pool, c.market) for c in self.snapshot.cooldowns if c.until > self.now}
         found = {o.pool.instance_type for o in self.snapshot.offers if (o.pool, o.market) not in cools}
         return found - refusing(self.seen, self.snapshot.limits, self.now).keys()
@@ -414,7 +414,7 @@ class _Judge:
     def _told(
         self, ride: _Ride, sizing: Sizing, to: int | None, why: str, *, wanted: bool = False, rescue: bool = False
     ) -> JobSeen | None:
-        """The job asks for what type `to` has; None: nothing that may be chosen will do."""
+        """The job with a request for what type `to` has; None: no type that may be chosen will do."""
         if to is None:
             return None
         course, seen, last = sizing.course, self.seen, sizing.last
@@ -434,7 +434,7 @@ class _Judge:
             awaits_bytes=ride.memory[kinds[course.here].name] if awaited else 0,
         )
         asks = kinds[to]
-        if seen.job.move is not None and seen.job.move.instance_type is not None and not rescue:  # its user knows best
+        if seen.job.move is not None and seen.job.move.instance_type is not None and not rescue:  # the user's order wins
             asks = kinds[cheapest_holding(kinds, self._need(sizing), 0.0) or 0]
         memory = ride.memory[asks.name]
         spec = replace(seen.job.spec, cpus=int(asks.cores), memory_bytes=memory)
@@ -442,25 +442,25 @@ class _Judge:
 
 
 def _foretold(said: Report, sizing: Sizing) -> Foretold:
-    """What the job says that it will need; of memory no more than there is."""
+    """The job's own forecast of its needs; memory is limited to the largest type."""
     most = max(k.usable_bytes for k in sizing.course.terms.kinds)
     return Foretold(min(float(said.hint_memory_bytes), most), said.hint_cores)
 
 
 def memory_of(save: SaveFacts) -> int:
-    """Bytes that a checkpoint takes where it is restored; at most, where an agent does not tell."""
+    """Bytes of memory that a checkpoint takes when restored; an upper bound if the agent does not report it."""
     return save.image_bytes if save.memory_bytes is None else save.memory_bytes
 
 
 def _over(floored: JobSeen, sized: JobSeen | None) -> JobSeen:
-    """What the size policy has a say in is as it says; all else is known of the job in any case."""
+    """The job with the size policy's fields from `sized`, and all other facts from `floored`."""
     if sized is None:
         return floored
     return replace(floored, job=sized.job, size=sized.size, memory_floor_bytes=sized.memory_floor_bytes)
 
 
 def _unsized(seen: JobSeen, alarm: str) -> JobSeen:
-    """As if nobody had asked; told of."""
+    """The job without a size policy's choice, with an alarm."""
     had = owners(seen.attempts)
     here = had[-1].pool.instance_type if had else ""
     return replace(seen, size=SizeSeen(here, here, False, frozenset(), 0, alarm, alarm))

@@ -1,4 +1,9 @@
-"""Secrets of jobs: fetched from the clouds' secret services, sealed at submission, then forgotten."""
+"""Secrets of jobs: fetched from the clouds' secret services, sealed at submission, then forgotten.
+
+The controller never stores or logs a secret, and answers only with names. It fetches the secrets of a cloud at submission, not
+the machines. So a job goes on elsewhere with the very values that it began with, machines need no rights of their own, and the
+submitter learns at once of a secret that can't be fetched.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +21,6 @@ from spotsurfer.jobspec.secrets import fitting, wrong
 from spotsurfer.model.errors import Denied, InputMissing, JobFileError
 from spotsurfer.model.job import JobSpec, fetched
 
-# Where secrets pass through the controller: they come with a job, are sealed at once, and are forgotten.
-#
-# Nothing here is written down, logged or answered but names. Those of a cloud are fetched at submission and not by the
-# machines:
-# so a job goes on elsewhere with the very values that it began with, machines need no rights of their own, and a secret that
-# can't be had is told to who submits.
 
 Fetch = Callable[[str], bytes]  # a secret of a cloud by its name there; raises InputMissing or Denied
 
@@ -33,16 +32,16 @@ class Vault:
         self._keys_of, self._sources = keys_of, sources
 
     def sealed(self, job: str, spec: JobSpec, given: Secrets) -> bytes | None:
-        """The object for the store, or None where the job has no secrets.
+        """The object for the store, or None if the job has no secrets.
 
-        Raises InputMissing for one that was not sent or can't be fetched, JobFileError for one that no job can be given.
+        Raises InputMissing for one that was not sent or can't be fetched, JobFileError for a value that no job can receive.
         """
         values = {**given, **{name: self._fetched(spec, name) for name in fetched(spec)}}
         self._check(spec, values)
         return sealed_objects.seal_secrets(values, self._keys_of(job), job) if values else None
 
     def holds(self, job: str, data: bytes, wanted: bytes) -> bool:
-        """Whether two sealed objects of a job hold the same."""
+        """Whether two sealed objects of a job hold the same secrets."""
         keys = self._keys_of(job)
         return sealed_objects.unseal_secrets(data, keys, job) == sealed_objects.unseal_secrets(wanted, keys, job)
 
@@ -61,7 +60,7 @@ class Vault:
             raise JobFileError(f"secrets.{name} {why}")
 
 
-# Secrets of the clouds' own secret services, fetched once when a job is submitted, with the controller's credentials.
+# ---- Clouds: secrets of AWS and Google Cloud, fetched with the controller's credentials
 #
 # The libraries come with the extras `aws` and `gcp`; they find the credentials as all tools of their cloud do.
 # `…#KEY` takes one value out of a secret that is a JSON object.
@@ -116,7 +115,7 @@ def gcp(place: str, endpoint: str = GCP_ENDPOINT) -> bytes:
 
 
 SOURCES: dict[str, Callable[[str], bytes]] = {"aws-secretsmanager": aws, "gcp-secret": gcp}
-# What their services say where the caller may not, and where there is nothing to give.
+# Error codes of the services if access is denied, and if the secret does not exist.
 AWS_DENIED = ("AccessDeniedException", "UnrecognizedClientException", "InvalidSignatureException", "ExpiredTokenException")
 AWS_ABSENT = ("ResourceNotFoundException", "InvalidRequestException")  # the second: it is marked for deletion
 GCP_DENIED, GCP_ABSENT = ("401", "403"), ("404", "400")  # 400: the version is disabled or destroyed

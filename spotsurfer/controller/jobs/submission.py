@@ -1,4 +1,4 @@
-"""How a job comes to be: uploads first, then the specification, then the row. Half a submission is no job."""
+"""Submission of jobs: uploads first, then the specification, then the row. An incomplete submission is no job."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ from spotsurfer.state import timeline
 
 GIB = 1 << 30
 NO_SECRETS: Secrets = {}
-DISCARDED_MAX = 1000  # ids are random and used once: who is that late has been told long ago
+DISCARDED_MAX = 1000  # remembered at most; ids are random and used once, so older ones don't matter
 NO_LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True)
 class SubmissionPorts:
-    """Where what comes with a job goes: the store, a folder for uploads under way, and who seals secrets.
+    """The dependencies of Submission: the store, a folder for uploads under way, and the vault that seals secrets.
 
-    `addresses` are those of the store, as this host and as machines see it: no input is read from there. `check_inputs`: of the
-    provider.
+    `addresses` are those of the store, as this host and as machines see it: no input may be read from there. `check_inputs` is
+    the provider's.
     """
 
     store: FileStore
@@ -78,11 +78,11 @@ class Submission:
         self._addresses = places.addresses
         self._check_rights = places.check_inputs
         self._limits = limits
-        self._settling = threading.Lock()  # a job is submitted or discarded, whichever comes first
+        self._settling = threading.Lock()  # a job is either submitted or discarded, by the first call
         self._discarded: deque[JobId] = deque(maxlen=DISCARDED_MAX)
 
     def new_job_id(self, name: str) -> JobId:
-        """A readable id that nobody has: the name and six random characters."""
+        """A readable unused id: the name and six random characters."""
         word = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:32].strip("-") or "job"
         return JobId(f"{word}-{secrets.token_hex(3)}")
 
@@ -99,7 +99,7 @@ class Submission:
 
     @contextmanager
     def _spooled(self, path: str, data: Iterator[bytes], size: int) -> Iterator[IO[bytes]]:
-        """The upload in a file of ours first: an input may exceed memory, and half of one must never reach the store."""
+        """The upload in a local file: an input may exceed memory, and an incomplete one must never reach the store."""
         try:
             self._spool_dir.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=self._spool_dir) as spool:
@@ -112,7 +112,7 @@ class Submission:
             raise DiskFull(f"{self._spool_dir}: the upload can't be kept ({e.strerror}); free some space") from e
 
     def discard(self, job: JobId) -> None:
-        """Remove the uploads of a job that was never submitted, and never will be. Raises Conflict where it was."""
+        """Remove the uploads of a job that was never submitted, and never will be. Raises Conflict if it was submitted."""
         prefix = object_keys.job_prefix(self._check_id(job))
         with self._settling:
             if self._exists(job):
@@ -124,7 +124,7 @@ class Submission:
                 raise _store_trouble(e) from e
 
     def submit(self, job: JobId, spec: JobSpec, modes: dict[str, int], secrets: Secrets = NO_SECRETS) -> Job:
-        """Make the job; one that does not say who it is gets no privileges."""
+        """Make the job; a job that names no user runs unprivileged."""
         spec = spec if spec.user is not None else replace(spec, user=messages.UNPRIVILEGED)
         self._check_id(job)
         self._check_size(spec)
@@ -149,11 +149,11 @@ class Submission:
         return row
 
     def _lock_away(self, job: JobId, bag: bytes | None) -> None:
-        """The sealed secrets into the store, before the specification that speaks of them."""
+        """Write the sealed secrets to the store, before the specification that names them."""
         key = object_keys.secrets_key(job)
         if bag is None or self._store.create(key, bag):
             return
-        there = self._store.get(key)  # of a try whose answer was lost, or of somebody else
+        there = self._store.get(key)  # of an earlier try with a lost answer, or of another submitter
         if there is None or not self._vault.holds(job, there, bag):
             raise Conflict(f"job {job} was submitted already with other secrets")
 
@@ -264,7 +264,7 @@ def _self_save(spec: JobSpec) -> SelfSave | None:
 
 
 def _told(spec: JobSpec) -> str:
-    """What a user should know of the secrets that the job holds."""
+    """A sentence for users about the secrets that the job holds."""
     if not spec.secrets:
         return ""
     how = "are encrypted" if spec.must_encrypt else "need not be encrypted, as its user wished"

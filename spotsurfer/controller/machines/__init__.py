@@ -1,1 +1,1 @@
-"""What the controller does with machines: user-data, credentials, SSH, interruption events."""
+"""The controller's work on machines: user-data, credentials, SSH, interruption events."""

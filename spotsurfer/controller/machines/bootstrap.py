@@ -1,10 +1,12 @@
 """User-data: the program that a fresh machine runs at its first boot, and that ends with a running agent.
 
-It expects as little as can be of the image: a POSIX shell, tar, gzip, sha256sum and one of curl, wget, python3 (curl, where the
-store is read with the machine's own role). What it fetches is trusted by its hash alone. It depends on the attempt and the
-settings, never on the time, where access to the store is renewed: a repeated order has to be the same order. There it holds no
-secret but a voucher (see the agent's `credentials`). Where it is not renewed (boxes, which are this host's own), it holds
-credentials, the key of the job's lineage and the machine's host key, written for root only.
+It needs very little of the image: a POSIX shell, tar, gzip, sha256sum and one of curl, wget, python3 (curl, if the store is
+read with the machine's own role). It trusts fetched files by their hash alone.
+
+If access to the store is renewed, the program depends on the attempt and the settings, never on the time, because a repeated
+order must equal the first. Its only secret then is a voucher (see `spotsurfer_agent.store.credentials`). If access is not
+renewed (boxes, which belong to this host), it holds credentials, the key of the job's lineage and the machine's host key,
+written for root only.
 """
 
 from __future__ import annotations
@@ -27,15 +29,15 @@ from spotsurfer.model.errors import ConfigError
 from spotsurfer.ports.provider import MACHINE_BASE, StoreAccess
 
 USER_DATA_BYTES_MAX = 16 << 10  # of AWS; others allow more
-FETCH_TRIES = 40  # with growing pauses about fifteen minutes: a network that is not up by then will not be
-REPORT_SECONDS = 1800  # a machine whose agent wrote no report by then ends itself
+FETCH_TRIES = 40  # with growing pauses about fifteen minutes: a network that is down for longer stays down
+REPORT_SECONDS = 1800  # a machine ends itself if its agent wrote no report by then
 PRESIGNED_SECONDS = 3600
 PROGRAM = (Path(__file__).parent / "boot.sh").read_text()
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the runtime is fetched. With a `region` the request is signed with the machine's role, else sent as it is."""
+    """The source of the runtime. With a `region` the request is signed with the machine's role, else it is unsigned."""
 
     url: str
     region: str = ""
@@ -44,23 +46,23 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Who may log in over SSH, and by which key the machine is known."""
+    """The SSH user's key and the machine's host key."""
 
     user: str
-    authorized_key: str  # one line, as in authorized_keys(5); "" = who may is another's business
+    authorized_key: str  # one line, as in authorized_keys(5); "" = not managed here
     host_key: str  # OpenSSH's text form of an Ed25519 key
 
 
 @dataclass(frozen=True, slots=True)
 class MachineConventions:
-    """What differs between kinds of machines.
+    """Conventions that differ between kinds of machines.
 
-    `power_off` is the command that ends the machine; without one the agent tells process 1, in the way that suits it.
+    `power_off` is the command that ends the machine; without one the agent signals process 1, as that one expects.
     """
 
     base: str = MACHINE_BASE
     power_off: str = ""
-    report_seconds: int = REPORT_SECONDS  # 0 = it never ends itself for want of a report
+    report_seconds: int = REPORT_SECONDS  # 0 = a missing report never ends the machine
 
 
 def user_data(
@@ -70,7 +72,7 @@ def user_data(
     login: Login | None = None,
     place: MachineConventions | None = None,
 ) -> str:
-    """The program, as text. Raises ConfigError where it would be longer than a cloud takes."""
+    """The program, as text. Raises ConfigError if it is longer than a cloud accepts."""
     at = place or MachineConventions()
     values = {
         "sha256": runtime_sha256,
@@ -101,7 +103,7 @@ def user_data(
 
 
 def _pieces(program: str) -> list[str]:
-    """The program cut at its marks, each a line of its own: nothing that is put in is looked at again."""
+    """The program cut at its marks, each a line of its own, so that marks in inserted text have no effect."""
     found: list[str] = []
     for line in program.splitlines(keepends=True):
         found += [line.rstrip("\n"), "\n"]
@@ -111,8 +113,8 @@ def _pieces(program: str) -> list[str]:
 def unit(place: MachineConventions) -> str:
     """The agent's unit for systemd.
 
-    `KillMode=mixed`: whoever is left of a stopped agent is killed, so that two of them never look after one job; the job is not
-    meant, for its shim lives in a scope of its own (`spotsurfer_agent.host.cgroup`).
+    `KillMode=mixed` kills the leftover processes of a stopped agent, so that two agents never look after one job. The job is
+    not affected: its shim lives in a scope of its own (`spotsurfer_agent.host.cgroup`).
     """
     words = ["--respawn", "--config", f"{place.base}/agent.json", "--base", place.base]
     words += ["--power-off", place.power_off] if place.power_off else []
@@ -147,14 +149,14 @@ def _quoted(word: str) -> str:
 
 
 def source(access: StoreAccess, key: str, metadata_url: str = Source("").metadata_url) -> Source:
-    """How a machine with this access fetches the object. Raises ConfigError where it can't."""
+    """How a machine with this access fetches the object. Raises ConfigError if it can't."""
     if access.renewed:
         return Source(plain_s3(access.url, access.options, key), access.options.get("region", "us-east-1"), metadata_url)
     return Source(presigned_get(access.url, access.options, key, PRESIGNED_SECONDS))
 
 
 def plain_s3(url: str, options: Mapping[str, str], key: str) -> str:
-    """The object's address as obstore would ask for it, for a request that is signed elsewhere. Raises ConfigError."""
+    """The object's address as obstore forms it, for a request that is signed elsewhere. Raises ConfigError."""
     parts = urlsplit(url)
     if parts.scheme not in ("s3", "s3a"):
         raise ConfigError(f"machines fetch with their role from s3:// only, not from {parts.scheme}://")
@@ -165,15 +167,15 @@ def plain_s3(url: str, options: Mapping[str, str], key: str) -> str:
         return f"{endpoint}/{path}" if hosted else f"{endpoint}/{bucket}/{path}"
     region = options.get("region", "us-east-1")
     host = f"s3.{region}.amazonaws.com"  # elsewhere (China) obstore needs an endpoint, too
-    # A name with dots does not fit the certificate of the other form.
+    # The certificate of the other form does not cover a bucket name with dots.
     return f"https://{host}/{bucket}/{path}" if "." in bucket else f"https://{bucket}.{host}/{path}"
 
 
 def presigned_get(url: str, options: Mapping[str, str], key: str, seconds: float) -> str:
-    """An address from which anybody can read the object for so long: an instance has no client for the store yet.
+    """An address from which anybody can read the object for `seconds`: an instance has no client for the store yet.
 
     `url` and `options` are those of `open_store`, as the instance sees the store.
-    Raises ConfigError where the store can't do that.
+    Raises ConfigError if the store can't do that.
     """
     plain: Any = dict(options)
     scheme = urlsplit(url).scheme

@@ -1,10 +1,11 @@
-"""A circuit breaker around a provider: an API that keeps failing is left alone, for longer each time.
+"""A circuit breaker around a provider: it stops calls to an API that keeps failing, for longer each time.
 
-A "no" that is clear (no capacity, a quota, an order that is wrong) shows that the API works and is no failure here: pools have
-their own cool-downs. Failures are throttling, errors that say nothing, and credentials that are not good. Each kind of call has
-a breaker of its own, and orders have one for each pool: that launches are throttled must not keep machines from being ended.
-A breaker opens after some failures in a row; while it is open nothing is called. Then one call is let through: it closes the
-breaker, or opens it for longer. Orders take turns at that: one that can't succeed must not keep the others waiting.
+A clear refusal (no capacity, a quota, a wrong order) shows that the API works and is no failure here: pools have their own
+cool-downs. Failures are throttling, inconclusive errors, and bad credentials. Each kind of call has a breaker of its own, and
+orders have one for each pool, because throttled launches must not keep machines from being ended.
+
+A breaker opens after some failures in a row; while it is open it lets no call through. Then it lets one call through, which
+closes the breaker or opens it for longer. Orders take turns at that, so that one that can't succeed does not block the others.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from spotsurfer.ports.provider import (
 FAILURES_MAX = 3  # in a row; the next call is not made
 FIRST_SECONDS = 5.0
 LONGEST_SECONDS = 300.0
-TURN_SECONDS = 30.0  # whose turn it is and does not come loses it
+TURN_SECONDS = 30.0  # a caller that does not use its turn within this time loses it
 CLEAR = (NoCapacity, QuotaExceeded, Invalid)
 
 T = TypeVar("T")
@@ -50,7 +51,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """State of one kind of call. `until` is when the next call may be tried, `queue` who waits for that, the next one first."""
+    """State of one kind of call. `until`: when the next call may be tried; `queue`: waiting callers, the next one first."""
 
     failures: int = 0
     until: datetime | None = None
@@ -58,36 +59,36 @@ class Breaker:
     queue: tuple[str, ...] = ()
 
     def closed(self, who: str, now: datetime) -> bool:
-        """Whether this one may make a call now."""
+        """Whether this caller may make a call now."""
         if self.until is None:
             return True
         theirs = self.queue and self.queue[0] != who and now < self.until + timedelta(seconds=TURN_SECONDS)
         return now >= self.until and not theirs
 
     def waited(self, who: str) -> Breaker:
-        """After a call that was not made."""
+        """The state after a call that was not made."""
         return self if who in self.queue else replace(self, queue=(*self.queue, who))
 
     def failed(self, who: str, error: ProviderError, now: datetime) -> Breaker:
-        """After one more failure."""
+        """The state after one more failure."""
         failures = self.failures + 1
         if failures < FAILURES_MAX:
             return Breaker(failures)
         wait = min(FIRST_SECONDS * 2 ** min(failures - FAILURES_MAX, 16), LONGEST_SECONDS)
-        # Who lost its turn, because it did not come, has to wait anew.
+        # A caller that lost its turn goes to the end of the queue.
         waiting = self.queue[self.queue.index(who) + 1 :] if who in self.queue else self.queue
         return Breaker(failures, now + timedelta(seconds=wait), str(error), (*waiting, who))
 
 
 def failure(error: ProviderError) -> bool:
-    """Whether it speaks against the API and not against what was asked."""
+    """Whether the error shows a problem of the API and not of the request."""
     if isinstance(error, CredentialsExpired):
         return True
     return not isinstance(error, (*CLEAR, ProviderDenied))
 
 
 class Guarded:
-    """A provider like the one within; raises ProviderError instead of calling while a breaker is open."""
+    """A provider that wraps another one; while a breaker is open it raises ProviderError instead of calling."""
 
     def __init__(self, provider: Provider, clock: Clock) -> None:
         self._provider = provider
@@ -103,7 +104,7 @@ class Guarded:
         return self._witness
 
     def call(self, kind: str, what: Callable[[], T], who: str = "") -> T:
-        """Make a call of this kind, or raise Throttled with what it failed with last. `who` takes turns with others."""
+        """Make a call of this kind, or raise Throttled with its last error. `who` takes turns with other callers."""
         now = self._clock.now()
         breaker = self._breakers.get(kind, Breaker())
         if not breaker.closed(who, now):

@@ -1,4 +1,4 @@
-"""What is known of GPUs before a machine is bought: those of a job's checkpoint, and of machines now."""
+"""Facts about GPUs before a machine is bought: the GPUs of a job's checkpoint, and the drivers on machines now."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ from spotsurfer.model.market import Gpus
 from spotsurfer.model.snapshot import HeadSeen
 from spotsurfer.store.agent_reports import Heard
 
-# Which GPUs a job's checkpoint was made on, as its manifest says.
-
 
 class ImageGpus:
-    """One manifest is read for each machine that a job was saved on: all its checkpoints of one machine say the same."""
+    """The GPUs of checkpoints, by their manifests. It reads one manifest per machine: all checkpoints there say the same."""
 
     def __init__(self, store: ObjectStore, keys_of: Callable[[str], Keys]) -> None:
         """`keys_of`: the keys of a job's lineage."""
@@ -28,7 +26,7 @@ class ImageGpus:
         self._known: dict[tuple[str, str], Gpus | None] = {}
 
     def of(self, job: str, lineage: str, checkpoint: str | None) -> Gpus | None:
-        """None: it was made without one, there is no checkpoint, or nobody can say now."""
+        """The GPUs of a checkpoint; None = it was made without GPUs, does not exist, or can't be read now."""
         if checkpoint is None:
             return None
         key = job, checkpoint.partition("-")[0]
@@ -47,30 +45,28 @@ class ImageGpus:
 
 
 def _gpus(facts: dict[str, str]) -> Gpus | None:
-    """Of an image that holds GPU memory."""
+    """The GPUs of an image that holds GPU memory."""
     if not gpu_facts.processes_of(facts):
         return None
     count = facts.get(gpu_facts.COUNT, "")
     return Gpus(facts.get(gpu_facts.CHIP, ""), int(count) if count.isdecimal() else 0, driver=facts.get(gpu_facts.DRIVER, ""))
 
 
-# What is known of GPUs before a machine is bought: of those that checkpoints were made on, and of drivers on machines now.
-
 Region = tuple[str, str]  # provider, region
 WITH_GPUS = "criu+cuda"
 
 
 class GpuWatch:
-    """Kept from tick to tick; what a machine said counts for a while after it is gone."""
+    """Facts kept from tick to tick; a machine's report counts for a while after it is gone."""
 
     def __init__(self, images: ImageGpus | None, kept_seconds: float) -> None:
-        """`images` None: no checkpoint is looked at."""
+        """`images` None: no checkpoint is read."""
         self._images, self._kept = images, timedelta(seconds=kept_seconds)
         self._drivers: dict[Region, tuple[datetime, datetime, str]] = {}  # launched, heard last, version
         self._using: set[str] = set()  # jobs that were seen to be saved with GPU memory
 
     def hear(self, job: Job, attempts: Iterable[Attempt], heard: Mapping[AttemptNumber, Heard], now: datetime) -> None:
-        """What the agents of one job say."""
+        """Take in the reports of one job's agents."""
         for a in attempts:
             report = heard[a.number].report if a.number in heard else None
             if report is None:
@@ -89,12 +85,12 @@ class GpuWatch:
             self._images.keep(jobs)
 
     def drivers(self, now: datetime) -> dict[Region, str]:
-        """By region, of the newest machine with GPUs that was heard of lately."""
+        """The driver version by region, from the newest machine with GPUs that reported lately."""
         self._drivers = {where: said for where, said in self._drivers.items() if now - said[1] <= self._kept}
         return {where: version for where, (_, _, version) in self._drivers.items()}
 
     def image(self, job: Job, head: HeadSeen | None) -> Gpus | None:
-        """Of a job's newest checkpoint. Jobs that neither asked for GPUs nor were seen to use one are not looked at."""
+        """The GPUs of a job's newest checkpoint; None without I/O for a job that neither asked for GPUs nor used one."""
         if self._images is None or head is None or not (asked(job.spec) or job.id in self._using):
             return None
         return self._images.of(job.id, job.lineage, head.checkpoint)

@@ -1,7 +1,8 @@
-"""Writes down, once, what is said of machines: by the cloud's queue of events, and by their agents.
+"""Records each interruption notice once, from the cloud's queue of events and from agents.
 
-A message is settled only after what it says was committed; one that comes twice, or that an agent told already, changes
-nothing. Acting on it is `decide`'s business, but for what the advice to leave a machine means for its pool and for checkpoints.
+A message is settled only after its notice was committed; a notice that comes twice, or that an agent already reported, changes
+nothing. `decide` acts on notices, with one exception: this file handles the effects of the cloud's advice to leave a machine on
+its pool and on checkpoints.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from spotsurfer.state.observations import Row
 from spotsurfer.store.head_logs import HeadLogs
 
 log = structlog.get_logger()
-ADVICE_SECONDS = 1800.0  # a pool that the cloud advises to leave is left alone for so long, or a move would lead back to it
+ADVICE_SECONDS = 1800.0  # cool-down of a pool that the cloud advises to leave, or a move would lead back to it
 REMEMBERED = 1000  # messages that could not be read, so that each is logged once
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What somebody said of a machine, at a time on our clock. `seconds_left`: until it goes; None = nobody knows."""
+    """A notice about a machine, at a time on our clock. `seconds_left`: until it goes; None = unknown."""
 
     sign: str
     at: datetime
@@ -41,7 +42,7 @@ class Notice:
 
 
 class InterruptionEvents:
-    """One a controller; used by the tick's thread only."""
+    """One per controller; used by the tick's thread only."""
 
     def __init__(self, engine: Engine, provider: Provider, heads: HeadLogs) -> None:
         self._engine = engine
@@ -51,9 +52,9 @@ class InterruptionEvents:
         self._unreadable: set[str] = set()
 
     def look(self, now: datetime) -> bool:
-        """Read the queue and write down what is new; True where the cloud's listing has changed.
+        """Read the queue and record the new notices; True if the cloud's listing has changed.
 
-        Raises ProviderError where the queue can't be read or a message not be settled: it comes again.
+        Raises ProviderError if the queue can't be read, or if a message can't be settled: then it comes again.
         """
         letters = self._witness.read() if self._witness is not None else ()
         if self._witness is None or not letters:
@@ -73,15 +74,15 @@ class InterruptionEvents:
         for s in said:
             at = now - timedelta(seconds=s.age_seconds)
             owner = owners.get(s.instance)
-            if owner is None:  # another's, or one that was ordered a moment ago and is not in the table yet
+            if owner is None:  # another family's, or ordered a moment ago and not in the table yet
                 observations.add_notice(c, Row(s.instance, s.sign, at, s.text))
                 continue
             left = max(self._abilities.notice_seconds - s.age_seconds, 0.0) if s.sign is Sign.INTERRUPTION else None
             self.note(c, owner, Notice(s.sign, at, s.text, left), now)
 
     def note(self, c: Connection, attempt: Attempt, said: Notice, now: datetime) -> bool:
-        """One thing that was said of an attempt's machine; False where it was known."""
-        machine = attempt.instance or attempt.token  # an agent may speak before we wrote down that its machine was given
+        """Record one notice about an attempt's machine; False if it was known."""
+        machine = attempt.instance or attempt.token  # an agent may report before we recorded its instance
         if not observations.add_notice(c, Row(machine, said.sign, said.at, said.text)):
             return False
         data: dict[str, str | int | float | bool | None] = {"kind": said.sign, "seconds_left": said.seconds_left}
@@ -98,7 +99,7 @@ class InterruptionEvents:
             self._ask_to_save(c, rows.load_job(c, attempt.job), now)
 
     def _ask_to_save(self, c: Connection, job: Job, now: datetime) -> None:
-        """As its user would. Advice only: where the head can't be read just now, the next checkpoint comes in its own time."""
+        """Ask for a checkpoint as the user would. It is optional: if the head can't be read now, none is asked for."""
         try:
             wanted = self._heads.seen(job.id, now, fresh=False).sequence + 1
         except (StoreError, ProtocolError) as e:

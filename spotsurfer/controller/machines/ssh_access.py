@@ -1,7 +1,7 @@
-"""SSH to machines, from the controller's side: what user-data says of it, where to log in, and nudges.
+"""SSH to machines, from the controller's side: the keys in user-data, where to log in, and nudges.
 
-A nudge makes an agent look at once instead of at its next poll. Nothing depends on it: it is sent from threads of its own, and
-one that fails is forgotten.
+A nudge makes an agent look at once instead of at its next poll. Nothing depends on it: threads of its own send it, and a failed
+one is ignored.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SshRules:
 
 
 class Logins:
-    """Who may log in where."""
+    """The SSH access to machines."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Logins:
         engine: Engine,
         instance_of: Callable[[str, InstanceId | None], InstanceView | None],
     ) -> None:
-        """`seed_of` an attempt: its machine's host key. Raises ConfigError where the key file can't be used."""
+        """`seed_of` an attempt: its machine's host key. Raises ConfigError if the key file can't be used."""
         self._rules, self._seed_of, self._engine, self._instance_of = rules, seed_of, engine, instance_of
         self._authorized = _authorized(rules.key_file) if rules.user and rules.key_file else ""
         self._pool = ThreadPoolExecutor(NUDGES_AT_ONCE, "nudge") if rules.user and rules.nudge else None
@@ -57,7 +57,7 @@ class Logins:
         self._lock = threading.Lock()
 
     def of_user_data(self, attempt: Attempt) -> Login | None:
-        """What the machine of this attempt is told; None where nobody logs in. The same each time."""
+        """The login for this attempt's user-data, the same each time; None if SSH is off."""
         if self._rules.user is None:
             return None
         seed = self._seed_of(attempt.job, attempt.number)

@@ -1,11 +1,11 @@
-"""Hands credentials for the store to machines, and newer ones before half of their life is over.
+"""Hands credentials for the store to machines, and renews them before half of their life is over.
 
-What a machine's user-data leaves out is put beside them, until its agent has reported (`spotsurfer_agent.store.credentials`).
+It also writes the part that user-data leaves out, until the agent has reported (see `spotsurfer_agent.store.credentials`).
 
-Handing out for the first time and renewing are the same act: make credentials, seal them for the one attempt, write them to
-its object below `access/`. What was handed out is remembered by this process alone; a controller that starts hands out anew at
-once, which also ends the wait of machines whose credentials ran out while none was there. Beside the tick: a slow answer of
-the cloud must not hold up a grant.
+The first hand-out and a renewal are the same steps: make credentials, seal them for the one attempt, write them to its object
+below `access/`. Only this process remembers its hand-outs; a restarted controller hands out new ones at once, which also helps
+machines with credentials that ran out meanwhile. All this runs outside the tick, because a slow answer of the cloud must not
+delay a grant.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from spotsurfer.state import timeline
 
 log = structlog.get_logger()
 LOOK_SECONDS = 5.0
-SWEEP_SECONDS = 600.0  # objects that an earlier controller left are looked for so often
+SWEEP_SECONDS = 600.0  # how often to look for objects that an earlier controller left
 AGAIN_SECONDS = (2.0, 60.0)  # after a failure, doubled up to the second
-LIFE_SECONDS_MIN = 60.0  # credentials that live shorter are of no use to anybody
-# A role that was assumed by a role is given for an hour at most (AWS, "role chaining"). More is never relied on: how long
-# credentials live is computed with this host's clock, which may be wrong.
+LIFE_SECONDS_MIN = 60.0  # credentials with a shorter life are useless
+# AWS limits a role that was assumed by a role to an hour ("role chaining"). The controller never relies on a longer life,
+# because it computes the life with this host's clock, which may be wrong.
 LIFE_SECONDS_MAX = 3600.0
 RENEW_SHARE = 0.45
 
 Key = tuple[str, int]  # job, attempt
 UNHEARD = frozenset({AttemptState.REQUESTED, AttemptState.BOOTING})  # their agents may not have reported yet
-# From the order that was accepted until the end was ordered: in between a machine may run that our job needs.
+# From the accepted order until the order to end: in between a machine may run that the job needs.
 SERVED = frozenset(AttemptState) - {
     AttemptState.PLANNED,
     AttemptState.REFUSED,
@@ -53,9 +53,9 @@ SERVED = frozenset(AttemptState) - {
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """What one attempt was handed last, or why not. `renew_at` is when it is its turn again.
+    """The last credentials of one attempt, or the failure. `renew_at` is when it is its turn again.
 
-    `good`: from when until when it has credentials without a gap, on our clock; None = the last try failed.
+    `good`: the times from and until which it has credentials without a gap, on our clock; None = the last try failed.
     """
 
     renew_at: datetime
@@ -66,14 +66,14 @@ class Issued:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What there is to do now."""
+    """The hand-outs and removals that are due now."""
 
     hand_out: Sequence[Attempt]
     remove: Sequence[Key]
 
 
 def due(attempts: Iterable[Attempt], issued: Mapping[Key, Issued], now: datetime) -> Turn:
-    """Who is handed credentials at `now`, those first who wait longest; and whose are removed.
+    """The attempts that get credentials at `now`, the longest wait first; and those with credentials to remove.
 
     `attempts` are all that are not over.
     """
@@ -85,7 +85,7 @@ def due(attempts: Iterable[Attempt], issued: Mapping[Key, Issued], now: datetime
 
 
 def renewed(credentials: Credentials, now: datetime, before: Issued | None = None) -> Issued:
-    """Renew before half of their life is over. Raises ProviderError for those that end at once."""
+    """The state after a hand-out: renewal is due before half of the life is over. Raises ProviderError for a life too short."""
     life = (credentials.expires_at - now).total_seconds()
     if life < LIFE_SECONDS_MIN:
         raise ProviderError(f"the cloud made credentials that end in {life:.0f} s: is this host's clock right?")
@@ -95,7 +95,7 @@ def renewed(credentials: Credentials, now: datetime, before: Issued | None = Non
 
 
 def failed(before: Issued | None, error: Exception, now: datetime) -> Issued:
-    """Try again, at growing distances."""
+    """The state after a failure: the next try comes after growing waits."""
     failures = (before.failures if before is not None else 0) + 1
     first, most = AGAIN_SECONDS
     wait = min(first * 2.0 ** min(failures - 1, 16), most)
@@ -104,7 +104,7 @@ def failed(before: Issued | None, error: Exception, now: datetime) -> Issued:
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """What handing out works with."""
+    """The dependencies of Renewals."""
 
     engine: Engine
     clock: Clock
@@ -113,17 +113,17 @@ class Desk:
     secret_of: Callable[[str, int], bytes]  # of an attempt: seals what it is handed
     lead: Callable[[], None]
     left_out: Callable[[Attempt], bytes]  # of its user-data, sealed
-    heard: Callable[[str, int], bool | None]  # whether its agent has reported; None = nobody knows yet
+    heard: Callable[[str, int], bool | None]  # whether its agent has reported; None = unknown yet
 
 
 class Renewals:
-    """One background thread; does nothing where the provider's access is not renewed."""
+    """One background thread; does nothing if the provider's access is not renewed."""
 
     def __init__(self, desk: Desk) -> None:
         self._d = desk
         self._issued: dict[Key, Issued] = {}
         self._renews: dict[Key, bool] = {}
-        self._redeemable: dict[Key, bool] = {}  # whether what user-data leaves out lies in the store, as far as it is known
+        self._redeemable: dict[Key, bool] = {}  # whether the part left out of user-data is in the store, as far as known
         self._swept_at: datetime | None = None
         self._poked, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="renewals", daemon=True)
@@ -144,7 +144,7 @@ class Renewals:
             self._thread.join(10.0)
 
     def silent_from(self, job: str, attempt: int, now: datetime) -> datetime | None:
-        """From when on its silence says something: not while it has no credentials to write with. None = always."""
+        """The time from which its silence is evidence: an agent without credentials can't report. None = always."""
         if not self._renews.get((job, attempt), False):
             return None
         issued = self._issued.get((job, attempt))
@@ -164,7 +164,7 @@ class Renewals:
             self._poked.wait(LOOK_SECONDS)
 
     def look(self) -> None:
-        """One pass over all machines; the trouble of one is no other's."""
+        """One pass over all machines; a failure of one does not affect the others."""
         with self._d.engine.connect() as c:
             alive = [a for a in rows.living_attempts(c) if self._renewed(a)]
         turn = due(alive, self._issued, self._d.clock.now())
@@ -191,7 +191,7 @@ class Renewals:
         return self._renews[key]
 
     def _redeem(self, a: Attempt) -> None:
-        """What user-data leaves out is there until the agent has reported: then it has that on its disk."""
+        """Write the part left out of user-data; remove it once the agent has reported and has it on its disk."""
         key, object_key = (a.job, a.number), object_keys.voucher_key(a.job, a.number)
         reported = a.state not in UNHEARD or self._d.heard(*key)
         wanted = not reported
@@ -235,7 +235,7 @@ class Renewals:
             timeline.add(c, Moment(self._d.clock.now(), a.job, a.number, str(Kind.ALERT), text))
 
     def _remove(self, keys: Sequence[Key]) -> None:
-        """Of machines that are gone: their credentials end by themselves, this is tidiness."""
+        """Remove the objects of machines that are gone, only for tidiness: their credentials expire by themselves."""
         try:
             self._d.store.delete([f(*k) for k in keys for f in (object_keys.handout_key, object_keys.voucher_key)])
         except StoreError as e:
@@ -247,7 +247,7 @@ class Renewals:
             self._redeemable.pop(key, None)
 
     def _sweep(self, alive: set[Key]) -> None:
-        """What an earlier controller handed out to machines that are gone."""
+        """Remove the objects that an earlier controller wrote for machines that are gone."""
         now = self._d.clock.now()
         if self._swept_at is not None and now - self._swept_at < timedelta(seconds=SWEEP_SECONDS):
             return

@@ -1,4 +1,4 @@
-"""What a new machine is told in its user-data and beside it, trusted certificates included."""
+"""The contents of a new machine's user-data and of the sealed object beside it, trusted certificates included."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from spotsurfer.ports.provider import Provider, StoreAccess
 from spotsurfer.state import jobs as rows
 from spotsurfer.store.master_key import StoreKey
 
-# Certificates that machines trust registries by, besides the usual ones: read from files, handed to agents in user-data.
+# ---- Certificates: those by which machines trust registries, besides the usual ones
 
 BYTES_MAX = 8192  # user-data of a cloud holds 16 KiB in all
 
 
 def read(paths: Iterable[Path]) -> str:
-    """All certificates of these files in PEM, one after the other, without whatever else stands there.
+    """All certificates of these files in PEM, one after the other, without the other text in the files.
 
-    Raises ConfigError for a file that can't be read or holds none, and for more than user-data has room for.
+    Raises ConfigError for a file that can't be read or holds none, and if they exceed the room in user-data.
     """
     text = "".join(_certificates(path) for path in paths)
     if len(text) > BYTES_MAX:
@@ -50,12 +50,9 @@ def _certificates(path: Path) -> str:
     return "".join(c.public_bytes(Encoding.PEM).decode() for c in found)
 
 
-# What a new machine is told, in its user-data and beside it.
-
-
 @dataclass
 class Machines:
-    """Of one controller. All that it says of an attempt is the same each time, as long as the settings are."""
+    """One per controller. Its answers about an attempt are the same each time, as long as the settings are."""
 
     settings: Settings
     engine: Engine
@@ -69,7 +66,7 @@ class Machines:
         self._trusted = read(self.settings.images.authorities)
 
     def user_data(self, attempt: Attempt) -> str:
-        """What it runs at its first boot. Where its access to the store is renewed, no secret but the voucher is in it."""
+        """The program of its first boot. If access to the store is renewed, its only secret is the voucher."""
         access = self.provider.store_access(attempt.job, attempt.number)
         config, login = self._config(attempt, access), self.logins.of_user_data(attempt)
         if access.renewed:
@@ -79,7 +76,7 @@ class Machines:
         return bootstrap.user_data(config, self.runtime_sha256, source, login)
 
     def left_out(self, attempt: Attempt) -> bytes:
-        """What the voucher opens: the keys of the job's lineage and of this machine, and how inputs are reached. Sealed."""
+        """The sealed part that the voucher opens: the keys of the job's lineage and of this machine, and access to inputs."""
         config = self._config(attempt, self.provider.store_access(attempt.job, attempt.number))
         opens, login = self.key.voucher_of(attempt.job, attempt.number), self.logins.of_user_data(attempt)
         _, kept = sealed_objects.withhold_secrets(config, opens)
@@ -97,7 +94,7 @@ class Machines:
 
 
 def _keep_seconds(limits: LimitsSection) -> float:
-    """The controller lets a machine go that keeps a job; its agent ends it only when it has heard of nobody for much longer."""
+    """How long an agent keeps a frozen job by itself: much longer than the controller, which normally releases the machine."""
     return limits.keep_seconds + limits.lease_seconds if limits.keep_seconds else 0.0
 
 

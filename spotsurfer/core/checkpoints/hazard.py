@@ -11,31 +11,31 @@ from numpy.typing import NDArray
 
 from spotsurfer.model.lifetimes import AGES, Lives
 
-# Hazards by age: from a prior and what was seen. Rates are per second. Pure.
+# ---- Hazards by age: from a prior and from observed lifetimes, as rates per second
 #
-# A hazard is constant within each class of age (`model.lives.AGES`). What is learned is a posterior mean of Gamma-Poisson
-# form, twice: first how much more or less often than expected anything ended at all (the level), then each class around
+# A hazard is constant within each class of age (`model.lifetimes.AGES`). `learned` takes a posterior mean of Gamma-Poisson
+# form twice: first of how much more or less often than expected machines ended at all (the level), then of each class around
 # that (the shape). So one loss moves all classes a little, and many losses of one class move that class alone.
 
 Floats = NDArray[np.float64]
 LEVEL_WEIGHT, CLASS_WEIGHT = 1.0, 2.0  # the prior counts as so many losses
-# How much more often than at rest a machine of a class of age is lost: AWS and Google GPU machines of 2020, rounded.
+# Loss rate by class of age, relative to that of old machines: AWS and Google GPU machines of 2020, rounded.
 SHAPE = (12.0, 9.0, 6.0, 4.0, 2.5, 1.6, 1.0, 1.0)
-# Share of machines taken in a month by AWS's interruption band; the last band is open. Machines live for a day, as it were.
+# Share of machines reclaimed in a month by AWS's interruption band (the last band is open), applied to a life of one day.
 BAND_SHARE = (0.025, 0.075, 0.125, 0.175, 0.25)
 MACHINE_SECONDS = 86400.0
-UNKNOWN_BAND = 3  # what is not known counts as bad as what is common
+UNKNOWN_BAND = 3  # an unknown band counts as a common, bad one
 
 
 def prior(band: int | None) -> tuple[float, ...]:
-    """Hazards by class of age that a pool of this interruption band (0 to 4) is believed to have before anything was seen."""
+    """The assumed hazards by class of age of a pool of this interruption band (0 to 4), before any observation."""
     share = BAND_SHARE[min(max(UNKNOWN_BAND if band is None else band, 0), 4)]
     at_rest = -math.log1p(-share) / MACHINE_SECONDS
     return tuple(at_rest * s for s in SHAPE)
 
 
 def learned(lives: Lives, before: Sequence[float], level_weight: float = LEVEL_WEIGHT) -> tuple[float, ...]:
-    """The hazards `before` (all positive) after these lives were seen."""
+    """The hazards `before` (all positive), updated by these observed lives."""
     expected = sum(w * h for w, h in zip(lives.watched, before, strict=True))
     level = (lives.losses + level_weight) / (expected + level_weight)
     return tuple(
@@ -53,7 +53,7 @@ class Survival:
     cap_seconds: float = float("inf")
 
     def chance(self, ages: Floats) -> Floats:
-        """The share that lives to each of these ages, in seconds. Past the cap it is nearly, not quite, none."""
+        """The share of machines that reach each of these ages, in seconds. Past the cap it is nearly, not quite, zero."""
         edges, rates = np.array(self.edges), np.array(self.hazards)
         before = np.concatenate([[0.0], np.cumsum(np.diff(edges) * rates[:-1])])
         k = np.clip(np.searchsorted(edges, ages, "right") - 1, 0, None)
@@ -62,19 +62,19 @@ class Survival:
 
 
 def survival(hazards: Sequence[float], cap_seconds: float = float("inf")) -> Survival:
-    """With hazards by the usual classes of age."""
+    """A Survival with hazards by the usual classes of age."""
     return Survival(AGES, tuple(hazards), cap_seconds)
 
 
-# When to save next: the dynamic program over work left and age of the machine. Pure.
+# ---- When to save next: the dynamic program over the work left and the machine's age
 #
 # V(w, a) is the expected time until a job with w seconds of work left is done, on a machine of age a, everything durable
 # now. Run for tau, then save for c:
 #
 # V(w, a) = min over tau of  E[min(L, tau + c)] + P(L > tau + c) V(w - tau, a + tau + c) + sum over losses of (r + V(w', 0))
 #
-# where L is what is left of the machine's life, r a restart, and w' what is left after a loss: w where it came without a
-# usable notice, w - (work until then) where the final save fitted the notice. The last stretch needs no save. A constant
+# where L is the rest of the machine's life, r a restart, and w' the work left after a loss: w if the loss came without a
+# usable notice, w - (work until then) if the final save fitted the notice. The last stretch needs no save. A constant
 # hazard gives Young's and Daly's interval for long jobs; one that falls with age gives short intervals first. On grids:
 # work evenly, ages and intervals by quotients; values in between are interpolated.
 
@@ -86,7 +86,7 @@ AGE_SECONDS_LAST = 5 * 86400.0
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Of one save and one loss, in seconds. `recall`: the share of losses whose notice is long enough for a final save."""
+    """Costs of one save and one loss, in seconds. `recall`: the share of losses with a notice long enough for a final save."""
 
     save_seconds: float
     restart_seconds: float
@@ -103,9 +103,9 @@ class SavePlan:
     interval: Floats
 
     def after(self, work_seconds: float, age_seconds: float) -> float:
-        """Work until the next save, in seconds; `work_seconds` where none pays before the end.
+        """Work until the next save, in seconds; `work_seconds` if none pays before the end.
 
-        Of the nearest point of the grid: where the best interval jumps, the middle of two is good for neither.
+        It takes the nearest point of the grid, because the best interval may jump, and a value in between then fits neither.
         """
         row = min(max(round(work_seconds / self.step_seconds), 1), len(self.value) - 1)
         column = int(np.argmin(np.abs(self.ages - age_seconds)))
@@ -117,7 +117,7 @@ class SavePlan:
 
 
 def age_grid(survival: Survival) -> Floats:
-    """Ages by quotients, the edges of the hazard and the cap among them."""
+    """Ages in a geometric series, with the edges of the hazard and the cap among them."""
     last = min(AGE_SECONDS_LAST, survival.cap_seconds)
     grid = np.concatenate([[0.0], np.geomspace(AGE_SECONDS_FIRST, last, AGE_STEPS)])
     near_cap = survival.cap_seconds - np.array([7200.0, 3600.0, 1800.0, 900.0, 300.0, 60.0, 1.0])
@@ -126,7 +126,7 @@ def age_grid(survival: Survival) -> Floats:
 
 
 def choices(steps: int, most: int = CHOICES) -> Floats:
-    """Intervals to choose from, in steps of work: by quotients, each a whole number."""
+    """Intervals to choose from, in steps of work: a geometric series of whole numbers."""
     return np.unique(np.round(np.geomspace(1, steps, most))).astype(np.float64)
 
 
@@ -180,7 +180,7 @@ def plan(survival: Survival, costs: Costs, work_seconds: float, steps: int = WOR
 
 
 def _legs_with_save(value: Floats, i: int, counts: Floats, legs: _Legs, lost: Floats, costs: Costs) -> tuple[Floats, Floats]:
-    """What each choice costs apart from beginning again with the same work, and the chance of that, by choice and age."""
+    """The cost of each choice without a restart at the same work, and the chance of such a restart, by choice and age."""
     n = len(counts)
     rows = (i - counts).astype(np.intp)
     lives, spent, at = legs.lives[:n], legs.spent[:n], legs.at[:n]
@@ -197,7 +197,7 @@ def _legs_with_save(value: Floats, i: int, counts: Floats, legs: _Legs, lost: Fl
 
 
 def _reached(value: Floats, i: int, counts: Floats) -> Floats:
-    """What is left after a loss with notice between each choice and the one before: half of the way is kept."""
+    """The cost to go after a loss with notice between each choice and the one before: half of that work is kept."""
     before = np.concatenate([[0.0], counts[:-1]])
     fresh = np.append(value[:i, 0], 2 * value[i - 1, 0] - value[max(i - 2, 0), 0])  # the last is being computed
     left: Floats = np.interp(i - (counts + before) / 2, np.arange(i + 1, dtype=np.float64), fresh)
@@ -205,7 +205,7 @@ def _reached(value: Floats, i: int, counts: Floats) -> Floats:
 
 
 def _noticed(known: Floats, again: Floats, left: Floats, met: Floats, costs: Costs) -> tuple[Floats, Floats]:
-    """Losses with a notice keep what was done; each costs the final save instead."""
+    """Correct the costs for losses with a notice: they keep the work done, but each costs the final save."""
     share = costs.recall
     return known + share * (left + met * costs.save_seconds), again - share * met
 

@@ -1,7 +1,7 @@
 """Which checkpoints of a job stay, and why. Pure.
 
-A checkpoint is a promise that nobody has tried yet. So an older one goes only when a newer one is *proven*: a job went on from
-it, or a rehearsal did. Until then everything stays, however many they are.
+A checkpoint is untested until a restore from it worked. So an older one goes only after a newer one is *proven*: a job or a
+rehearsal went on from it. Until then all checkpoints stay, however many there are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class Known:
 
     id: str
     committed: bool = True  # the head log names it
-    counted: bool = True  # of the line that the job goes on from; not one that was left behind by going back further
+    counted: bool = True  # in the line that the job goes on from; False if the job went back to before it
     proven: bool = False
     protected: bool = False
     needed: str = ""  # why a save, restore or fork relies on it just now
@@ -27,12 +27,12 @@ class RetentionRules:
     """The operator's settings."""
 
     newest: int = 3
-    ended: bool = False  # the job ended long enough ago: what nobody protects goes
+    ended: bool = False  # the job ended long enough ago: all unprotected checkpoints go
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of a checkpoint, and why in words."""
+    """Whether a checkpoint stays, and why in words."""
 
     id: str
     keep: bool
@@ -41,7 +41,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """What all rules look at. `known` is in the order of commits, oldest first."""
+    """The facts for all rules. `known` is in the order of commits, oldest first."""
 
     newest: frozenset[str]
     head: str | None
@@ -54,7 +54,7 @@ Rule = Callable[[Known, int, _Line], Verdict | None]
 
 
 def judge(known: Sequence[Known], rules: RetentionRules, head: str | None) -> list[Verdict]:
-    """A verdict for each of `known` (oldest commit first); `head` is what the job would go on from. First rule wins."""
+    """A verdict for each of `known` (oldest commit first). `head`: the checkpoint to go on from. The first rule wins."""
     counted = [k for k in known if k.counted and k.committed]
     proven_at = max((i for i, k in enumerate(known) if k.proven and k.counted and k.committed), default=-1)
     line = _Line(

@@ -1,1 +1,1 @@
-"""What rules may ask about an attempt, its ownership and its pool. Pure."""
+"""Facts for the rules about an attempt, its ownership and its pool. Pure."""

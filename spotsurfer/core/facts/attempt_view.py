@@ -1,4 +1,4 @@
-"""One attempt with all that is known of it, the questions that rules ask, and the job's phase in one word. Pure."""
+"""AttemptView: one attempt with all known facts, the questions that rules ask, and the job's phase in one word. Pure."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from spotsurfer.model.snapshot import (
     UnreadSeen,
 )
 
-# Going back to a checkpoint that its user chose: held, ended or running, the next grant is from there.
+# ---- Rewind: a held, ended or running job goes back to a checkpoint that its user chose
 
 
 def going_back(seen: JobSeen) -> Rewind | None:
-    """The order that still stands: no grant after it was from its checkpoint. A cancelled job goes nowhere any more."""
+    """The rewind that is still open: no later grant was from its checkpoint. None for a cancelled job."""
     asked, head = seen.job.rewind, seen.head
     if asked is None or head is None or seen.job.wish is Wish.CANCEL:
         return None
     return None if any(n > asked.after and c == asked.checkpoint for n, c in head.grants) else asked
 
 
-# One attempt with all that is known of it, and the questions that rules ask.
+# ---- AttemptView
 
 WORKING = frozenset(
     {"running", "stepping", "saving", "draining", "publishing", "keeping", "returning", "drained", "finished", "overrun"}
 )
 
-FAILED_SECONDS = 60.0  # nobody who can wait asks for a final save again so soon after one that failed: each stops the job
+FAILED_SECONDS = 60.0  # wait after a failed final save, unless it is urgent: every attempt pauses the job
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptView:
-    """What `decide` knows of one attempt."""
+    """All facts that `decide` has about one attempt."""
 
     seen: JobSeen
     attempt: Attempt
@@ -60,27 +60,27 @@ class AttemptView:
 
     @property
     def state(self) -> AttemptState:
-        """Where the attempt stands."""
+        """The attempt's state."""
         return self.attempt.state
 
     @property
     def head(self) -> HeadSeen | None:
-        """The job's head; None where the store could not be read."""
+        """The job's head; None if the store could not be read."""
         return self.seen.head
 
     @property
     def owns(self) -> bool:
-        """The newest head entry names this attempt."""
+        """Whether the newest head entry names this attempt."""
         return self.head is not None and self.head.epoch == self.attempt.number
 
     @property
     def unsaved(self) -> bool:
-        """Nothing of the job can be saved now: leaving its machine costs work."""
+        """Whether the job can't be saved now, so that leaving its machine costs work."""
         return self.seen.job.spec.engine == "none" or (self.agent is not None and self.agent.protection == "none")
 
     @property
     def over_by_head(self) -> bool:
-        """The head says that the work of this attempt has ended: by itself, or because the job was closed."""
+        """Whether the head shows that the work of this attempt has ended: by itself, or because the job was closed."""
         return self.head is not None and self.head.done and (self.owns or self.head.cancelled)
 
     @property
@@ -90,39 +90,39 @@ class AttemptView:
 
     @property
     def spoke(self) -> bool:
-        """Its agent has said something, whether we could read it or not."""
+        """Whether its agent has reported, readable or not."""
         return self.agent is not None or self.unread is not None
 
     @property
     def _last_word_at(self) -> datetime:
-        """Before its first word: when it entered its present state."""
+        """When its agent last reported; before its first report: when the attempt entered its present state."""
         words = (seen.spoke_at for seen in (self.agent, self.unread) if seen is not None)
         return max(words, default=self.attempt.since)
 
     @property
     def unheard_seconds(self) -> float:
-        """How long we could have heard its agent and did not, whether it could speak or not."""
+        """How long the controller listened without a report of its agent, even if the agent could not report."""
         return self.hearing.seconds(self._last_word_at, self.now)
 
     @property
     def quiet(self) -> bool:
-        """It missed a report or two: each agent speaks several times in a lease."""
+        """Whether it missed a report or two: each agent reports several times per lease."""
         return self.unheard_seconds > self.lease_seconds / 2
 
     @property
     def silent_seconds(self) -> float:
-        """How long we could have heard its agent, and it could have spoken, and did not."""
+        """How long the controller listened, and its agent was able to report but did not."""
         could = self.seen.silent_from.get(self.attempt.number)
         return self.hearing.seconds(max(self._last_word_at, could or self._last_word_at), self.now)
 
     @property
     def silence_seconds(self) -> float:
-        """A holder that said nothing for so long has frozen itself: its lease, and a margin."""
+        """Its lease and a margin: a holder that did not report for so long has frozen its job."""
         return self.lease_seconds + self.limits.lease_margin_seconds
 
     @property
     def lease_seconds(self) -> float:
-        """The one that its machine was given: as its agent says, else as its row does."""
+        """The lease with which its machine was ordered: as its agent reports it, else from its row."""
         if self.agent is not None and self.agent.lease_seconds > 0:
             return self.agent.lease_seconds
         given = self.attempt.lease_seconds
@@ -130,17 +130,17 @@ class AttemptView:
 
     @property
     def silent(self) -> bool:
-        """It has frozen its job, if it lives: it said nothing for longer than its lease, and nothing else explains that."""
+        """Whether it did not report for longer than its lease, without another explanation: if alive, it froze its job."""
         return not self.doubt and self.silent_seconds > self.silence_seconds
 
     @property
     def gone(self) -> bool:
-        """The machine has ended: the cloud says so, or it is missing from a complete listing and its agent says nothing."""
+        """Whether the machine has ended: the cloud shows it, or a complete listing lacks it and its agent does not report."""
         if self.instance is not None:
             return self.instance.gone
         said_nothing = self.quiet if self.spoke else self.unheard_seconds > 0
         if not self.listing_complete or not said_nothing:
-            return False  # who speaks, or may have spoken before we could hear, is there, whatever a listing leaves out
+            return False  # an agent that reports, or may have reported unheard, is there, whatever a listing lacks
         appeared = self.attempt.launched_at or self.attempt.planned_at
         if self.attempt.state is AttemptState.RELEASING:
             appeared = max(appeared, self.attempt.since)
@@ -148,35 +148,35 @@ class AttemptView:
 
     @property
     def told(self) -> bool:
-        """The agent says that the cloud takes the machine."""
+        """Whether the agent reports that the cloud reclaims the machine."""
         return self.agent is not None and self.agent.notice_id is not None and self.agent.notice_kind == "interruption"
 
     @property
     def warned(self) -> SignSeen | None:
-        """A witness says that the cloud takes the machine."""
+        """The sign of another witness that the cloud reclaims the machine."""
         return next((s for s in self.signs if s.sign == "interruption"), None)
 
     @property
     def noticed(self) -> bool:
-        """The cloud said that it takes the machine: to its agent or to another witness."""
+        """Whether the agent or another witness has a notice that the cloud reclaims the machine."""
         return self.told or self.warned is not None
 
     @property
     def deadline_at(self) -> datetime | None:
-        """When the machine goes, as its agent says, else another witness; None = nobody knows."""
+        """When the machine goes, by its agent's report, else by another witness; None = unknown."""
         if self.told and self.agent is not None and self.agent.notice_deadline_at is not None:
             return self.agent.notice_deadline_at
         return self.warned.deadline_at if self.warned is not None else None
 
     @property
     def advised(self) -> bool:
-        """The cloud advises to leave the machine some time, and that is wanted."""
+        """Whether the cloud advises to leave the machine at some time, and the settings follow that advice."""
         wanted = {"retirement", *(["rebalance"] if self.limits.rebalance == "move" else [])}
         return any(s.sign in wanted for s in self.signs)
 
     @property
     def drain_error(self) -> str | None:
-        """What the agent says of its final save, which failed; None = it did not, or the cloud takes the machine."""
+        """The agent's error of its failed final save; None = it did not fail, or the cloud reclaims the machine."""
         agent, asked = self.agent, self.attempt.desired_sequence
         if self.attempt.state is not AttemptState.DRAINING or agent is None or agent.notice_id is not None:
             return None
@@ -184,7 +184,7 @@ class AttemptView:
 
     @property
     def failed_lately(self) -> str:
-        """Why its final save failed, within FAILED_SECONDS; "" = it did not. A newer order of its user ends the wait."""
+        """Why its final save failed within FAILED_SECONDS; "" = it did not. A newer order of the user ends the wait."""
         agent, job = self.agent, self.seen.job
         if self.attempt.state is not AttemptState.RUNNING or agent is None or not agent.drain_failed:
             return ""
@@ -197,16 +197,17 @@ class AttemptView:
 
     @property
     def harmless(self) -> bool:
-        """Nothing of the job can run under this attempt any more, so another may own it.
+        """Whether the job can no longer run under this attempt, so that another may own it.
 
-        Proof is one of: it never owned; it drained or ended (the head says so); its agent says that the workload is dead; the
-        machine is gone; or it was silent for longer than its lease, so that it has frozen itself (DESIGN section 5).
+        One of these is proof: it never owned the job; it drained or ended by the head; its agent reports that the workload is
+        dead; the machine is gone; or it was silent for longer than its lease, so that it has frozen the job (see
+        docs/design/ownership.md).
         """
         a = self.attempt
         if (a.granted_at is None and not self.owns) or a.state in (AttemptState.RELEASED, AttemptState.REFUSED):
             return True
         if self.head is not None and not self.owns and self.head.number > a.head_number and a.granted_at is not None:
-            return True  # shown before another one was granted after it
+            return True  # this was proven before a later attempt got its grant
         if self.owns and self.head is not None and (self.head.final or self.head.done):
             return True
         if self.gone or (self.agent is not None and self.agent.workload_dead):
@@ -218,12 +219,12 @@ Holder = TypeVar("Holder", Attempt, AttemptView)
 
 
 def holder_of(attempts: Iterable[Holder]) -> Holder | None:
-    """The one that has the job now; no job has two."""
+    """The attempt that has the job now; no job has two."""
     return next((a for a in attempts if a.state in HOLDS), None)
 
 
 def cases(snapshot: Snapshot, seen: JobSeen, now: datetime) -> list[AttemptView]:
-    """A case for each attempt, oldest first."""
+    """A view of each attempt, oldest first."""
     doubt = snapshot.doubt
     return [
         AttemptView(
@@ -245,12 +246,12 @@ def cases(snapshot: Snapshot, seen: JobSeen, now: datetime) -> list[AttemptView]
 
 
 def owners(attempts: Sequence[Attempt]) -> list[Attempt]:
-    """Those that had the job; who had it last comes last, also where it came back to one that was not the newest."""
+    """Attempts that had the job, the last owner last, even if the job came back to one that was not the newest."""
     return sorted((a for a in attempts if a.granted_at is not None), key=lambda a: (a.head_number, a.number))
 
 
 def finished(seen: JobSeen) -> bool:
-    """The head says that the job is over for good: done, closed, or failed once more often than its user allows."""
+    """Whether the head shows that the job is over for good: done, closed, or failed once more often than its user allows."""
     h = seen.head
     if going_back(seen) is not None:
         return False
@@ -260,11 +261,11 @@ def finished(seen: JobSeen) -> bool:
 
 
 def wanted(seen: JobSeen) -> bool:
-    """The job is to run."""
+    """Whether the job should run."""
     return seen.job.wish is Wish.RUN and not finished(seen)
 
 
-# What a job is doing, in one word for people: derived from its attempts, never stored.
+# ---- Phase: the job's activity in one word for people, derived from its attempts, never stored
 
 OF_HOLDER = {
     AttemptState.RESTORING: "restoring",
@@ -284,7 +285,7 @@ PHASES = tuple(
             *("suspending", "suspended", "held", *sorted(map(str, ENDED))),
         ]
     )
-)  # all that `phase` says
+)  # all words that `phase` returns
 
 
 def phase(job: Job, attempts: Sequence[Attempt]) -> str:

@@ -24,35 +24,35 @@ def unsafe(cases: Sequence[AttemptView]) -> str | None:
 
 
 def ready(cases: Sequence[AttemptView]) -> AttemptView | None:
-    """The waiter that stands by and could take the job: nobody is drained for one that says that it could not."""
+    """The waiter that stands by and could take the job; one that reports that it could not does not count."""
     return next((c for c in cases if c.attempt.state is A.READY and (c.agent is None or c.agent.can_take)), None)
 
 
 class NothingLeft(Exception):
-    """No checkpoint of the job can be restored, or it can't be started; the message says what was tried."""
+    """No checkpoint of the job can be restored, or it can't be started; the message names the attempts."""
 
 
 def tried_since(job: Job, attempt: Attempt) -> bool:
-    """Whether an attempt counts: its user did not say since then that the job shall be tried again."""
+    """Whether an attempt counts: the user has not resumed the job since then."""
     return job.resumed_at is None or attempt.planned_at >= job.resumed_at
 
 
 def late(seen: JobSeen, limits: Limits, now: datetime) -> list[Attempt]:
-    """Attempts that count and entered their present state lately: a type that refused is left alone for so long."""
+    """Attempts that count and entered their present state within `refusal_seconds`: so long a type that refused is avoided."""
     since = now - timedelta(seconds=limits.refusal_seconds)
     return [a for a in seen.attempts if a.since > since and tried_since(seen.job, a)]
 
 
 def refusing(seen: JobSeen, limits: Limits, now: datetime) -> dict[str, str]:
-    """Machine types that lately could not go on with the job's checkpoint, with the reason."""
+    """Machine types that lately refused the job's checkpoint, with the reason."""
     return {a.pool.instance_type: a.reason for a in late(seen, limits, now) if a.restore_refused}
 
 
 def choose_checkpoint(seen: JobSeen, limits: Limits) -> str | None:
-    """The newest checkpoint, or the one before it where that failed; None = from the beginning, where there never was one.
+    """The newest checkpoint, or the one before it if that failed; None = from the beginning, if none was ever made.
 
-    Raises NothingLeft where both failed: each further one would cost a machine and say the same. Work that was saved is never
-    thrown away by starting over without being asked.
+    Raises NothingLeft if both failed: each further try would cost a machine and fail alike. The controller never throws saved
+    work away by starting over unasked.
     """
     head, back = seen.head, going_back(seen)
     if back is not None:
@@ -72,11 +72,11 @@ def choose_checkpoint(seen: JobSeen, limits: Limits) -> str | None:
 
 
 def tried_in_vain(attempts: Sequence[Attempt], checkpoint: str | None) -> str:
-    """Which machine could not go on with a checkpoint, and why, a sentence; "" = none is known."""
+    """A sentence about the machine that could not go on with a checkpoint, and why; "" = none is known."""
     failed = [a for a in attempts if a.from_checkpoint == checkpoint is not None and (a.restore_failed or a.restore_refused)]
     if not failed:
         return ""
-    last = max(failed, key=lambda a: (a.restore_failed, a.number))  # what a machine refused says little of the checkpoint
+    last = max(failed, key=lambda a: (a.restore_failed, a.number))  # a refusal by a machine says little about the checkpoint
     what = "restore it" if last.restore_failed else "go on with it"
     return f"attempt {last.number} on {last.pool.instance_type} could not {what}: {last.reason}"
 

@@ -1,4 +1,4 @@
-"""What our own machines tell of their pools."""
+"""Evidence about pools from the lives of our own machines. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Evidence = Mapping[tuple[Pool, Market], Fates]
 
 
 def fates_of(attempts: Iterable[Attempt], now: datetime) -> dict[tuple[Pool, Market], Fates]:
-    """What became of machines, by pool and market; those that the cloud did not take count as watched alone."""
+    """The fates of machines, by pool and market; machines that the cloud did not reclaim count as watched only."""
     found: dict[tuple[Pool, Market], Fates] = {}
     for a in attempts:
         if a.launched_at is not None:
@@ -28,7 +28,7 @@ def fates_of(attempts: Iterable[Attempt], now: datetime) -> dict[tuple[Pool, Mar
 
 
 def evidence(snapshot: Snapshot, now: datetime) -> Evidence:
-    """Of all machines that ever were, as far as anybody remembers: those that are gone, and those that live."""
+    """The fates of all machines on record: those that are gone, and those that live."""
     alive = fates_of((a for seen in snapshot.jobs for a in seen.attempts if a.state not in OVER), now)
     return {**snapshot.past, **{k: snapshot.past.get(k, Fates()) + f for k, f in alive.items()}}
 
@@ -41,5 +41,5 @@ def told(snapshot: Snapshot, known: Evidence) -> Sequence[Offer]:
 
 
 def _driven(offer: Offer, driver: str) -> Offer:
-    """All machines of a region boot one image, which has one driver."""
+    """The offer with the region's GPU driver: all machines of a region boot one image, which has one driver."""
     return replace(offer, gpus=replace(offer.gpus, driver=driver))

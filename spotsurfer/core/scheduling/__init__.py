@@ -1,1 +1,1 @@
-"""Which job runs where: offers, limits, preemption, sizes, deadlines, suspension. Pure."""
+"""Decides which job runs where: offers, limits, preemption, sizes, deadlines, suspension. Pure."""

@@ -14,12 +14,10 @@ from spotsurfer.model.market import Offer
 from spotsurfer.model.money import for_seconds, usd
 from spotsurfer.model.snapshot import JobSeen, Limits, Snapshot
 
-# What machines take of the operator's limits on machines, GPUs and money an hour, and whether one more has room. Pure.
-
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Of some machines together. Money as they were bought: a price that rises later moves nobody."""
+    """What some machines take of the limits together. Money counts at the purchase price: a later rise moves no job."""
 
     machines: int = 0
     gpus: int = 0
@@ -35,14 +33,14 @@ NOTHING = Use()
 
 
 def of_attempt(attempt: Attempt, spec: JobSpec) -> Use:
-    """Of the machine of one attempt, also of one that is being released; nothing when that is confirmed."""
+    """The use of one attempt's machine, until its release is confirmed."""
     if attempt.state in OVER:
         return NOTHING
     return Use(1, max(attempt.gpus, asked(spec)), attempt.price_usd_micros_per_hour)
 
 
 def of_offer(offer: Offer) -> Use:
-    """Of a machine that could be bought."""
+    """The use of a machine that could be bought."""
     return Use(1, offer.gpus.count, offer.price_usd_micros_per_hour)
 
 
@@ -52,18 +50,18 @@ def together(some: Iterable[Use]) -> Use:
 
 
 def in_use(jobs: Iterable[JobSeen]) -> Use:
-    """Of all machines that there may be, those still being released included."""
+    """The use of all machines that may exist, those still being released included."""
     return together(of_attempt(a, seen.job.spec) for seen in jobs for a in seen.attempts)
 
 
 def strangers(snapshot: Snapshot) -> Use:
-    """Of machines that belong to no attempt and are about to be ended; what they cost and hold nobody knows."""
+    """The use of machines that belong to no attempt and are about to be ended; their price and GPUs are unknown."""
     return Use(len(snapshot.orphans))
 
 
 def lacking(used: Use, more: Use, limits: Limits) -> str | None:
-    """The limit that would be passed if `more` came to what is used, or None. A limit that `more` adds nothing to does not
-    count: who needs no GPU does not wait for one."""
+    """The limit that `used` and `more` together would exceed, or None. A limit to which `more` adds nothing does not count: a
+    job without GPUs does not wait for one."""
     if used.machines + more.machines > limits.instances_max and more.machines:
         return f"limits.instances_max = {limits.instances_max} machines are in use, those still being released included"
     if limits.gpus_max is not None and used.gpus + more.gpus > limits.gpus_max and more.gpus:
@@ -74,9 +72,9 @@ def lacking(used: Use, more: Use, limits: Limits) -> str | None:
     return None
 
 
-# Hard limits on money and machines: a job is held before one is passed, never after.
+# ---- Hard limits on money and machines: a job is held before it exceeds one, never after
 
-MEMORY_KILLS_MAX = 3  # each time the next machine has half as much memory again
+MEMORY_KILLS_MAX = 3  # each time the next machine has one and a half times the memory
 MORE_MONEY = "raise it with `spotsurfer budget`"
 MORE = "submit it with more in [resources] memory, or allow larger machines and resume"
 
@@ -87,7 +85,7 @@ def machines(seen: Iterable[JobSeen]) -> list[Attempt]:
 
 
 def reserve(attempts: Iterable[Attempt], limits: Limits) -> int:
-    """What the machines would still cost until they could be drained and released, in micro-dollars."""
+    """The cost of the machines until they could be drained and released, in micro-dollars."""
     alive = (a for a in attempts if a.state not in OVER and a.state is not A.PLANNED)
     return sum(for_seconds(a.price_usd_micros_per_hour, limits.drain_reserve_seconds) for a in alive)
 
@@ -107,13 +105,13 @@ def over_budget(snapshot: Snapshot, seen: JobSeen) -> str | None:
 
 
 def no_room_left(snapshot: Snapshot, offer: Offer, planned: Iterable[Offer]) -> str | None:
-    """Why this machine would be too much for the limits on machines, GPUs and money an hour, or None."""
+    """Why this machine would exceed the limits on machines, GPUs and money an hour, or None."""
     used = in_use(snapshot.jobs) + strangers(snapshot) + together(of_offer(o) for o in planned)
     return lacking(used, of_offer(offer), snapshot.limits)
 
 
 def out_of_memory(snapshot: Snapshot, seen: JobSeen) -> str | None:
-    """Why a job that the kernel killed for want of memory must be held: too often, or there is no more. None = it goes on."""
+    """Why a job that the kernel killed for memory must be held: too often, or no larger machine exists. None = it goes on."""
     kills = [a for a in seen.attempts if a.number in seen.memory_kills and tried_since(seen.job, a)]
     last = max((a.number for a in kills), default=None)
     if last is None or any(a.number > last and (a.granted_at or a.state not in OVER) for a in seen.attempts):
@@ -128,8 +126,8 @@ def out_of_memory(snapshot: Snapshot, seen: JobSeen) -> str | None:
 
 
 def no_money_left(snapshot: Snapshot, seen: JobSeen, offer: Offer, planned: Iterable[Offer]) -> str | None:
-    """Why the money would not last to start this machine, save the job and release it again, how much would, and where it is
-    raised; or None."""
+    """Why the money would not last to start this machine, save the job and release it again, with the amount needed and the
+    setting to raise; or None."""
     limits = snapshot.limits
     costs = [for_seconds(o.price_usd_micros_per_hour, limits.drain_reserve_seconds) for o in (offer, *planned)]
     cap, own = limits.budget_usd_micros, seen.job.spec.budget_usd_micros
@@ -143,5 +141,5 @@ def no_money_left(snapshot: Snapshot, seen: JobSeen, offer: Offer, planned: Iter
 
 
 def _short_of(micros: int, offer: Offer) -> str:
-    """Rounded up, so that what is told is enough."""
+    """The missing amount in words, rounded up so that it suffices."""
     return f"{offer.pool}, which needs at least {usd(micros, ROUND_CEILING)} USD more"

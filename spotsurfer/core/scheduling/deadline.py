@@ -1,4 +1,4 @@
-"""Jobs with a deadline: the guarantee, what to hold now, and the forecast by playing the purchase policy. Pure."""
+"""Jobs with a deadline: the guarantee that the deadline is met, and the choice of what to hold now. Pure."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from spotsurfer.ports.policies import (
     View,
 )
 
-# The promise that a deadline is kept, whatever a policy says. Pure.
+# ---- The guarantee that a deadline is kept, whatever a policy says
 #
 # As long as an on-demand machine that is launched one tick later could still finish in time, the policy is free. Past that
-# point the job goes on on-demand, or stays where it is if leaving is what would cost the time.
+# point the job goes on on-demand, or stays on its machine if leaving would cost the time.
 
-SLIP = 1e-6  # seconds that sums of seconds may be off by
+SLIP = 1e-6  # tolerance for sums of seconds
 
 
 def kept(want: Modes, moment: PurchaseMoment, terms: Terms) -> Modes:
-    """What is wanted where the deadline can be met after it, else on-demand. Nothing can be had of spot that is not there."""
+    """`want` if the deadline can be met after it, else on-demand. Spot that is not available counts as nothing held."""
     want = np.where((want == Buy.SPOT) & (moment.spot_seen == 0), np.int8(Buy.WAIT), want)
     spare = spare_after(want, moment, terms)
     return np.where((want != Buy.ON_DEMAND) & (spare < -SLIP), np.int8(Buy.ON_DEMAND), want).astype(np.int8)
@@ -51,26 +51,25 @@ def spare_after(want: Modes, moment: PurchaseMoment, terms: Terms) -> Floats:
     return spare
 
 
-# What to hold for a job that has a deadline: nothing, a spot machine, or an on-demand one. Pure.
+# ---- The choice: nothing, a spot machine, or an on-demand one
 #
-# The purchase policy is asked with what is known; that the deadline is kept is seen to here (`core.deadline`), and a policy
-# that fails or answers nonsense is replaced by a plain rule. Time is cut into slots of the job's own length; within a slot the
-# answer changes only with what is held.
+# The purchase policy answers from the known facts. `kept` ensures the deadline, and a plain rule replaces a policy that fails
+# or answers nonsense. Time is cut into slots, with a length per job; within a slot the answer changes only with what is held.
 
-SLOTS = 400  # that the time until a deadline is cut into, at most
+SLOTS = 400  # in the time until a deadline, at most
 SLOT_STEPS = (1.0, 1.25, 1.6, 2.0, 2.5, 3.2, 4.0, 5.0, 6.3, 8.0)
 PRICE_STEP, START_STEP = 0.01, 0.05  # prices of spot, as a share of on-demand, and launches, in slots, are rounded to these
-START_SECONDS = 300.0  # that a launch takes as long as no job saw one
-WORST = 3.0  # a launch that goes badly takes so many times as long as usual
+START_SECONDS = 300.0  # duration of a launch as long as none was observed
+WORST = 3.0  # factor of duration for a launch that goes badly
 HOUR = 3600.0
-RESERVE_SHARE = 0.1  # of the time to spare, at most, is kept for times in which nothing can be ordered
-USUAL_SECONDS = 600.0  # between saves, where nobody said anything else
+RESERVE_SHARE = 0.1  # of the time to spare, at most, is kept for times when no order is possible
+USUAL_SECONDS = 600.0  # between saves, unless set otherwise
 MARKETS = {Market.SPOT: Buy.SPOT, Market.ON_DEMAND: Buy.ON_DEMAND}
 
 
 @dataclass(frozen=True, slots=True)
 class Bought:
-    """What is to be held, why, and what was asked. `alarm`: the policy failed, and the plain rule answered; "" = it did not."""
+    """What to hold, why, and the policy's view. `alarm`: the policy failed, and the plain rule answered; "" = it did not."""
 
     buy: Buy
     why: str
@@ -80,7 +79,7 @@ class Bought:
 
 
 def weighed(snapshot: Snapshot, seen: JobSeen, purchase: Purchase, now: datetime) -> Bought | None:
-    """The choice for a job; None where it has no deadline or may not be bought in both markets."""
+    """The choice for a job; None if it has no deadline or may not be bought in both markets."""
     view = view_of(snapshot, seen, now)
     if view is None:
         return None
@@ -98,10 +97,10 @@ def weighed(snapshot: Snapshot, seen: JobSeen, purchase: Purchase, now: datetime
 
 
 def _asked(purchase: Purchase, view: View) -> tuple[Choice, str]:
-    """The policy's answer, or the plain rule's and what is wrong with the policy's."""
+    """The policy's answer, or the plain rule's with the policy's error."""
     try:
         choice = purchase.choose(view)
-    except Exception as e:  # a policy is somebody else's code: whatever it raises must not stop the fleet
+    except Exception as e:  # a policy is third-party code: no exception of it may stop the fleet
         return plain(view), f"the purchase policy failed: {type(e).__name__}: {e}"
     if _sensible(choice):
         return choice, ""
@@ -113,13 +112,13 @@ def _sensible(choice: object) -> bool:
 
 
 def plain(view: View) -> Choice:
-    """The rule that takes over: stay on spot or take it where it may be had, else wait until the deadline calls."""
+    """The rule that takes over: stay on spot, or take it if it may be available, else wait as long as the deadline allows."""
     gone = bool(view.spot_seen) and view.spot_seen[-1] is False
     return Choice(Buy.WAIT if gone else Buy.SPOT, "the plain rule: spot as long as the deadline allows")
 
 
 def view_of(snapshot: Snapshot, seen: JobSeen, now: datetime) -> View | None:
-    """What a purchase policy may look at; None where the job has no deadline, or not both markets are open to it."""
+    """The view for a purchase policy; None if the job has no deadline, or not both markets are open to it."""
     spec = seen.job.spec
     if spec.deadline_seconds is None or spec.work_seconds is None or spec.market is not MarketChoice.SPOT_FIRST:
         return None
@@ -148,20 +147,20 @@ def view_of(snapshot: Snapshot, seen: JobSeen, now: datetime) -> View | None:
 
 
 def done_seconds(seen: JobSeen, slot: float) -> float:
-    """Work that is done, as far as its user's estimate goes: of a job that still runs a twentieth, or a slot, is left."""
+    """Work done, by its user's estimate; a job that still runs always has a twentieth, or a slot, left."""
     work = seen.job.spec.work_seconds or 0.0
     return min(seen.done_seconds, work - min(slot, 0.05 * work))
 
 
 def slot_seconds(deadline_seconds: float) -> float:
-    """Between two decisions of a purchase policy; one of few lengths, so that what was computed for one job serves another."""
+    """Seconds between two decisions of a purchase policy; one of few lengths, so that results for one job serve another."""
     wanted = max(1.0, deadline_seconds / SLOTS)
     power = 10.0 ** math.floor(math.log10(wanted))
     return next(step * power for step in (*SLOT_STEPS, 10.0) if step * power >= wanted * (1 - 1e-9))
 
 
 def launches(attempts: Sequence[Attempt]) -> tuple[float, float]:
-    """Seconds from an order to a machine that can take the job: as a rule, and where it goes badly."""
+    """Seconds from an order to a machine that can take the job: usually, and if it goes badly."""
     taken = [(a.granted_at - a.planned_at).total_seconds() for a in attempts if a.granted_at is not None]
     usual = float(np.median(taken)) if taken else START_SECONDS
     return usual, max([WORST * usual, *taken])
@@ -170,7 +169,7 @@ def launches(attempts: Sequence[Attempt]) -> tuple[float, float]:
 def slots(
     signs: Mapping[Pool, Sequence[SpotSeen]], job: Job, slot: float, count: int, now: datetime
 ) -> tuple[bool | None, ...]:
-    """Whether spot could be had in each slot since the job was submitted: by the newest sign in it of the luckiest pool."""
+    """Whether spot was available in each slot since the job was submitted: by the slot's newest sign of the best pool."""
     best: list[bool | None] = [None] * count
     for some in signs.values():
         one: list[bool | None] = [None] * count
@@ -186,7 +185,7 @@ def slots(
 
 
 def _free_now(snapshot: Snapshot, seen: JobSeen, offers: Sequence[Offer], now: datetime) -> bool | None:
-    """True while a spot machine is held, False where every pool is left alone or takes its machine, None = try it."""
+    """True while a spot machine is held, False if every pool is cooling down or reclaims its machine, None = try it."""
     if any(a.market is Market.SPOT and a.state is A.RUNNING and not _leaves(seen, a) for a in seen.attempts):
         return True
     spot = [o for o in offers if o.market is Market.SPOT]
@@ -199,7 +198,7 @@ def _leaves(seen: JobSeen, attempt: Attempt) -> bool:
 
 
 def _held(seen: JobSeen, start: float, now: datetime) -> tuple[Buy, float]:
-    """What is held or ordered, and how long it still needs before the job goes on."""
+    """What is held or ordered, and the seconds until the job goes on there."""
     for states in (HOLDS, WAITS):
         for a in seen.attempts:
             if a.state in states and not (states is HOLDS and _leaves(seen, a)):
@@ -209,14 +208,14 @@ def _held(seen: JobSeen, start: float, now: datetime) -> tuple[Buy, float]:
 
 
 def _promised(terms: Terms, limits: Limits) -> Terms:
-    """With the deadline that is kept: a little sooner than the job's, for the cloud's API or the store may be away then."""
+    """The terms with the deadline to keep: a little sooner than the job's, because the cloud's API or the store may be down."""
     most = RESERVE_SHARE * max(terms.deadline_seconds - terms.work_seconds, 0.0)
     return replace(terms, deadline_seconds=terms.deadline_seconds - min(limits.deadline_reserve_seconds, most))
 
 
 def at_risk(view: View, seen: JobSeen, limits: Limits) -> float:
-    """Seconds of work that may have to be done again: a spot machine may go without a word. Who is to go back to spot must be
-    able to afford it until the first save there, or the job would be moved to and fro."""
+    """Seconds of work that may have to be repeated: a spot machine may go without notice. A job that goes back to spot must be
+    able to afford that until its first save there, or it would move to and fro."""
     if view.held is Buy.ON_DEMAND:
         paces = [a.pace_seconds for a in seen.attempts if a.pace_seconds is not None]
         last = paces[-1] if paces else USUAL_SECONDS
@@ -226,7 +225,7 @@ def at_risk(view: View, seen: JobSeen, limits: Limits) -> float:
 
 
 def _moment(view: View, seen: JobSeen, limits: Limits, now: datetime) -> PurchaseMoment:
-    """The same for the rule that keeps deadlines, at the true time and with all work that nobody can take any more."""
+    """The moment for the rule that keeps deadlines, at the true time and with only the work that can't be lost any more."""
     done = done_seconds(seen, view.terms.tick_seconds) - at_risk(view, seen, limits)
     free = view.spot_seen[-1] if view.spot_seen else None
     return PurchaseMoment(
@@ -238,13 +237,7 @@ def _moment(view: View, seen: JobSeen, limits: Limits, now: datetime) -> Purchas
     )
 
 
-# One job with a deadline on one pool: policies played on recorded availability, and the least that hindsight could have paid.
-#
-# The rules are those of the "Can't Be Late" benchmark (Wu et al., NSDI 2024): whole ticks are paid, each launch costs the
-# restart time, paid, without progress, and what was done before an interruption is not lost.
-
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
 
-# What is to be expected of a job with a deadline: its policy is played on markets as it imagines them from now on.

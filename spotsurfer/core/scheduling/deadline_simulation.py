@@ -1,4 +1,8 @@
-"""Plays purchase policies on markets: recorded ones, and what they imagine themselves, as a forecast. Pure."""
+"""Plays purchase policies on recorded markets, and on markets that a policy imagines itself, as a forecast. Pure.
+
+The rules are those of the "Can't Be Late" benchmark (Wu et al., NSDI 2024): whole ticks are paid, each launch costs the restart
+time, paid, without progress, and work done before an interruption is not lost.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +41,7 @@ class Played:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What the terms do not promise, by (run, tick): seconds that a launch takes, and whether on-demand is refused."""
+    """Trouble beyond the terms, by (run, tick): seconds that a launch takes, and whether on-demand is refused."""
 
     restart_seconds: Floats
     refused: Bools
@@ -45,7 +49,7 @@ class Trouble:
 
 @dataclass(slots=True)
 class _World:
-    """All runs, mid-way."""
+    """The present state of all runs."""
 
     held: Modes
     owed: Floats
@@ -69,7 +73,7 @@ def ticks_of(terms: Terms) -> int:
 
 
 def play(policy: Purchase, terms: Terms, up: Bools, begin: View | None = None, trouble: Trouble | None = None) -> Played:
-    """One run for each row of `up` (run, tick), all in step; from the start, or from where `begin` stands; with trouble."""
+    """One run for each row of `up` (run, tick), all in step; from the start, or from the state in `begin`; with trouble."""
     runs, past = len(up), begin.spot_seen[:-1] if begin is not None else ()
     pilot = policy.pilot(terms, runs, past) if isinstance(policy, Many) else _one_by_one(policy, terms, runs, past)
     guarded = getattr(policy, "keeps_deadlines", True)
@@ -89,7 +93,7 @@ def play(policy: Purchase, terms: Terms, up: Bools, begin: View | None = None, t
         if trouble is not None:
             restart = trouble.restart_seconds[:, tick]
             refused = trouble.refused[:, tick] & (want == Buy.ON_DEMAND) & (w.held != Buy.ON_DEMAND)
-            want = np.where(refused, w.held, want)  # what is held is kept until the next machine is there
+            want = np.where(refused, w.held, want)  # the held machine is kept until the next one is there
         _pass(w, np.where(busy, want, np.int8(Buy.WAIT)), terms, restart)
         paid_for[:, tick] = np.where(busy, w.held, np.int8(Buy.WAIT))
     hours = np.minimum(w.done, terms.work_seconds) - (begin.done_seconds if begin is not None else 0.0)
@@ -113,7 +117,7 @@ def _pass(w: _World, want: Modes, terms: Terms, restart: Floats | float) -> None
 
 
 def _one_by_one(policy: Purchase, terms: Terms, runs: int, past: tuple[bool | None, ...]) -> Pilot:
-    """A policy that knows single jobs only, asked about each run."""
+    """A pilot that asks a policy for single jobs about each run."""
     seen = [past for _ in range(runs)]
 
     def pilot(moment: PurchaseMoment) -> Modes:
@@ -135,7 +139,7 @@ LOW, HIGH = 0.1, 0.9
 
 
 def forecast(purchase: Purchase, view: View) -> Forecast | None:
-    """From the view on, always the same; None where the policy can't imagine markets, or no time is left."""
+    """The forecast from the view on, always the same; None if the policy can't imagine markets, or no time is left."""
     ticks = ticks_of(view.terms) - round(view.elapsed_seconds / view.terms.tick_seconds)
     if not isinstance(purchase, Imagines) or ticks < 1:
         return None

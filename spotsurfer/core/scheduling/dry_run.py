@@ -1,4 +1,4 @@
-"""What would be launched for a job that nobody submitted yet, in which order, and why nothing else. Pure."""
+"""A dry run: the launches for a job that is not submitted yet, in order, and why no other offers. Pure."""
 
 from __future__ import annotations
 

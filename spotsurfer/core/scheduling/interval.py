@@ -1,7 +1,7 @@
-"""How often a job that runs is saved: the interval policy is asked after each save, and its answer looked at. Pure.
+"""How often a running job is saved: asks the interval policy after each save and checks its answer. Pure.
 
-What a user or operator set is obeyed and nobody asked. A policy that fails or answers nonsense is replaced by the usual
-interval. The agent shortens what is asked for where a notice's window wants it, never makes it longer.
+An interval set by user or operator is used without asking a policy. The usual interval replaces a policy that fails or answers
+nonsense. The agent shortens the interval if a notice's window requires it, but never makes it longer.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from spotsurfer.model.lifetimes import Fates
 from spotsurfer.model.market import Market, Offer
 from spotsurfer.ports.policies import Interval, SaveView
 
-LEAST_SECONDS, MOST_SECONDS = 30.0, 7 * 86400.0  # whatever a policy says
-GUESS_SECONDS = 10.0  # that a save stops a job for, as long as none was made
-SAME = 0.1  # what differs by less is not told to the agent
-NEARLY_DONE = 0.05  # of the work: a job with less left may go on for longer than its user reckoned
-# On spot, work that is not saved counts as not done (`core.purchase`): at most this share of the time to spare is risked.
+LEAST_SECONDS, MOST_SECONDS = 30.0, 7 * 86400.0  # limits on every policy's answer
+GUESS_SECONDS = 10.0  # duration of a save's pause as long as none was made
+SAME = 0.1  # a smaller relative change is not sent to the agent
+NEARLY_DONE = 0.05  # of the work: a job with less left may run longer than its user estimated
+# On spot, unsaved work counts as not done (`core/scheduling/deadline.py`): at most this share of the time to spare is risked.
 SPARE_SHARE = 0.1
-SAVES_SHARE = 20.0  # that many times as long as a save the job works at least, however little time there is to spare
+SAVES_SHARE = 20.0  # the job works at least so many times as long as a save takes, however little time is to spare
 HASTY = "; sooner than would cost least: the deadline leaves no more to be risked"
-ON_DEMAND_BAND = 0  # nobody takes such a machine, but machines fail
+ON_DEMAND_BAND = 0  # the cloud does not reclaim such a machine, but machines fail
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,13 @@ class Paced:
     """Seconds between live saves from now on, and why. `alarm`: the policy failed; "" = it did not."""
 
     seconds: float
-    saves: int  # that there were when it was asked
+    saves: int  # number of saves when the policy was asked
     why: str
     alarm: str = ""
 
 
 def paced(case: AttemptView, interval: Interval, offers: Sequence[Offer], known: Evidence) -> Paced | None:
-    """How often the job of a running attempt is to be saved; None where nothing is to be asked now."""
+    """The interval for the job of a running attempt; None if the policy is not due."""
     if not due(case):
         return None
     view = view_of(case, offers, known)
@@ -57,7 +57,7 @@ def paced(case: AttemptView, interval: Interval, offers: Sequence[Offer], known:
 
 
 def due(case: AttemptView) -> bool:
-    """A save was made since it was last asked, or nobody asked yet, and nobody but the policy has a say."""
+    """Whether to ask the policy: it was never asked or a save was made since, and user and operator set no interval."""
     job, a, agent = case.seen.job, case.attempt, case.agent
     if job.spec.checkpoint_interval_seconds is not None or rehearses(job) or a.state is not AttemptState.RUNNING:
         return False
@@ -65,7 +65,7 @@ def due(case: AttemptView) -> bool:
 
 
 def view_of(case: AttemptView, offers: Sequence[Offer], known: Evidence) -> SaveView:
-    """What an interval policy may look at."""
+    """The view for an interval policy."""
     a, agent = case.attempt, case.agent
     fates = known.get((a.pool, a.market), Fates())
     fit = agent.fit if agent is not None else None
@@ -88,7 +88,7 @@ def view_of(case: AttemptView, offers: Sequence[Offer], known: Evidence) -> Save
 
 
 def _save_seconds(case: AttemptView) -> float:
-    """That a save stops the job for: as measured there, else on its last machine, else a guess."""
+    """How long a save stops the job: as measured there, else on its last machine, else a guess."""
     agent = case.agent
     if agent is not None and agent.saves > 0 and agent.frozen_seconds > 0:
         return agent.frozen_seconds / agent.saves
@@ -96,14 +96,14 @@ def _save_seconds(case: AttemptView) -> float:
 
 
 def _left_seconds(case: AttemptView) -> float | None:
-    """Of the work, by its user's word; None where there is none, or the job may soon prove it wrong."""
+    """The work left, by its user's estimate; None if there is none, or the job may soon prove it wrong."""
     work = case.seen.job.spec.work_seconds
     left = None if work is None else work - case.seen.done_seconds
     return left if work is not None and left is not None and left > NEARLY_DONE * work else None
 
 
 def _affordable(case: AttemptView, view: SaveView) -> float | None:
-    """Between saves at most, because of a deadline that is not at risk yet; None = there is no such limit."""
+    """The longest interval because of a deadline that is not at risk yet; None = no such limit."""
     job = case.seen.job
     if job.spec.deadline_seconds is None or job.spec.work_seconds is None:
         return None
@@ -113,16 +113,16 @@ def _affordable(case: AttemptView, view: SaveView) -> float | None:
 
 
 def _asked(interval: Interval, view: SaveView) -> tuple[float, str]:
-    """The policy's answer within what is sensible, or the usual interval and what is wrong with the answer."""
+    """The policy's answer within sensible limits, or the usual interval with the error of the answer."""
     try:
         said: object = interval.save_after(view)
-    except Exception as e:  # a policy is somebody else's code: whatever it raises must not stop the fleet
+    except Exception as e:  # a policy is third-party code: no exception of it may stop the fleet
         return USUAL_SECONDS, f"the interval policy failed: {type(e).__name__}: {e}"
-    if said is None:  # no save before the end: should that not come as foretold, one is made
+    if said is None:  # no save before the end: if the end comes later than expected, one is made
         return min(view.left_seconds or MOST_SECONDS, MOST_SECONDS), ""
     if isinstance(said, bool) or not isinstance(said, int | float) or not math.isfinite(said) or said <= 0:
         return USUAL_SECONDS, f"the interval policy answered nonsense: {said!r:.80}"
-    # Half of its time, at least, the job works.
+    # The job works at least half of its time.
     return min(max(float(said), LEAST_SECONDS, view.save_seconds), MOST_SECONDS), ""
 
 

@@ -1,4 +1,4 @@
-"""When a job needs another machine, and which: back-off, guarded policies, dry runs, the launch itself. Pure."""
+"""When a job needs another machine, and which: back-off, guarded policies, the launch itself. Pure."""
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ from spotsurfer.model.market import Market, Offer
 from spotsurfer.model.snapshot import JobSeen, Snapshot
 from spotsurfer.ports.policies import Buy, Interval, PauseSeen, Policy, Purchase
 
-# A job that ends its own machines gets the next one later each time, and in the end is held: each of them costs money.
+# ---- Back-off: a job that crashes its own machines waits longer for each next one, and is held in the end
+#
+# Each of these machines costs money.
 
 FIRST_SECONDS = 30.0  # after the second machine in a row; doubled with each further one
 MOST_SECONDS = 1800.0
 
 
 def setbacks(own: Sequence[AttemptView]) -> list[AttemptView]:
-    """The newest machines in a row that had the job and ended without one checkpoint, newest first.
+    """The newest consecutive machines that had the job and ended without one checkpoint, newest first.
 
-    Those that the cloud took, or that left for another reason, don't count: they say nothing about the job. What can't be
-    restored or started is counted elsewhere.
+    Machines that the cloud reclaimed, or that left for another reason, don't count: they say nothing about the job. Failed
+    restores and starts are counted elsewhere.
     """
     found: list[AttemptView] = []
     for c in reversed(own):
@@ -49,7 +51,7 @@ def setbacks(own: Sequence[AttemptView]) -> list[AttemptView]:
 
 
 def _saved(case: AttemptView) -> bool:
-    """Its machine made a checkpoint, or the command ended there by itself."""
+    """Whether its machine made a checkpoint, or the command ended there by itself."""
     return case.head is not None and case.attempt.number in case.head.worked
 
 
@@ -64,32 +66,32 @@ def not_before(own: Sequence[AttemptView]) -> datetime | None:
 
 
 def backoff_reason(own: Sequence[AttemptView]) -> str:
-    """What happened, in half a sentence."""
+    """The reason for the back-off, in half a sentence."""
     found = setbacks(own)
     return f"{len(found)} machines in a row ended under the job before it was saved; the last: {found[0].attempt.reason}"
 
 
-# A placement policy whose mistakes can't harm a job: what it raises or says wrongly is replaced by a plain rule and told.
+# ---- Guarded policy: a plain rule replaces a placement policy's exceptions and wrong answers, with an alarm
 
 
 class Trusted:
-    """Asks another policy, and looks at its answers. `alarms` are collected until they are told."""
+    """Asks another policy and checks its answers. `alarms` are collected until they are reported."""
 
     def __init__(self, inner: Policy) -> None:
         self._inner = inner
         self.alarms: list[str] = []
 
     def rank(self, job: Job, offers: Sequence[Offer], now: datetime) -> Sequence[Offer]:
-        """Its ranking, where that holds none but the offers it was given, each once; else spot first, then by price."""
+        """Its ranking, if that holds only given offers, each once; else spot first, then by price."""
         try:
             ranked = list(self._inner.rank(job, offers, now))
             strange = not (_same(ranked, offers) or _among(ranked, offers))
-        except Exception as e:  # somebody else's code: whatever it raises must not stop the fleet
+        except Exception as e:  # third-party code: no exception of it may stop the fleet
             return self._by_price(offers, f"the policy failed to rank offers: {type(e).__name__}: {e}")
         return self._by_price(offers, "the policy ranked offers that there are not") if strange else ranked
 
     def worth_moving(self, job: Job, here: Attempt, there: Offer, now: datetime, pause: PauseSeen) -> str | None:
-        """Its reason, where that is a sentence or None; else nobody moves."""
+        """Its reason, if that is a sentence or None; else the job stays."""
         try:
             why = self._inner.worth_moving(job, here, there, now, pause)
         except Exception as e:
@@ -110,7 +112,7 @@ class Trusted:
 
 
 def _same(ranked: Sequence[Offer], offers: Sequence[Offer]) -> bool:
-    """The very objects, each once: what every policy of ours answers. Saves to look into each of thousands."""
+    """Whether the ranking holds the very same objects, each once, as our own policies return; avoids comparing thousands."""
     theirs = {id(o) for o in ranked}
     return len(theirs) == len(ranked) and theirs <= {id(o) for o in offers}
 
@@ -119,10 +121,7 @@ def _among(ranked: Sequence[Offer], offers: Sequence[Offer]) -> bool:
     return all(isinstance(o, Offer) for o in ranked) and not Counter(ranked) - Counter(offers)
 
 
-# What would be launched for a job that nobody submitted yet, in which order, and why nothing else. Pure.
-
-
-# When a job needs another machine, and which.
+# ---- Planner
 
 NEEDED = "the job needs a machine"
 NOTICED = "the cloud gave notice on the present machine"
@@ -155,7 +154,7 @@ class Planner:
         self.bought: dict[JobId, Bought | None] = {}
         self._planned: list[Offer] = []
         self._chosen: dict[JobId, tuple[Sequence[Offer], Sequence[tuple[Offer, str]]]] = {}
-        self._reserved: list[Offer] = []  # of jobs that wait for room: who comes after them does not take it
+        self._reserved: list[Offer] = []  # of jobs that wait for room: later jobs don't take it
         self.rejected: list[Rejected] = []
         self.notes: dict[JobId, str] = {}
         self.contest = preemption.held(snapshot, self._next, now)
@@ -170,11 +169,11 @@ class Planner:
         self.notes[job] = why
 
     def gives_way(self, seen: JobSeen) -> Way | None:
-        """The job of higher priority that is to have its machines, or None."""
+        """The job of higher priority that gets its machines, or None."""
         return self.contest.ways.get(seen.job.id)
 
     def needed(self, waiter: AttemptView, holder: AttemptView) -> bool:
-        """The holder should leave for this waiter: a user's move or a policy's, as long as that reason stands."""
+        """Whether the holder should leave for this waiter: for a user's or a policy's move, as long as its reason stands."""
         move = waiter.seen.job.move
         if waiter.attempt.for_move:
             return move is not None and move.number == waiter.attempt.for_move
@@ -183,11 +182,11 @@ class Planner:
         if waiter.attempt.purpose == ADVISED:
             return holder.advised
         if holder.attempt.state is A.DRAINING:
-            return True  # a policy's move that has begun is not argued about again; a failed save ends it
+            return True  # a policy's move that has begun is not questioned again; a failed save ends it
         if holder.unsaved:
             return False
         if waiter.attempt.purpose.startswith(SIZED):
-            size = waiter.seen.size  # wished for once it is kept, as long as it holds the job
+            size = waiter.seen.size  # once wished for it is kept as long as it holds the job
             return size is not None and waiter.attempt.pool.instance_type in size.holds
         bought = self._weighed(waiter.seen)
         if bought is not None:
@@ -196,7 +195,7 @@ class Planner:
         return self._policy.worth_moving(waiter.seen.job, holder.attempt, offer, self._now, pause_of(holder)) is not None
 
     def unwanted(self, own: Sequence[AttemptView]) -> frozenset[int]:
-        """Waiters whose reason is gone: the holder is well and no move is on."""
+        """Waiters without a reason any more: the holder is well and no move is on."""
         holder = holder_of(own)
         if (small := self._too_small(own)) or holder is None:
             return small or self._too_slow(own)
@@ -213,26 +212,26 @@ class Planner:
         return bought.why if holder.attempt.state in (A.RUNNING, A.DRAINING) else None
 
     def _too_small(self, own: Sequence[AttemptView]) -> frozenset[int]:
-        """Machines with less memory than was known to be needed since they were ordered.
+        """Machines with less memory than the job needs, as became known since they were ordered.
 
-        A near miss showed it, or the job has to go on from what was saved when it used more.
+        A near miss showed it, or the job must go on from a checkpoint of a time when it used more.
         """
         size = own[0].seen.size if own else None
         floor = max(own[0].seen.memory_floor_bytes if own else 0, size.room_bytes if size is not None else 0)
         return frozenset(c.attempt.number for c in own if c.attempt.state in WAITS and self._has_less(c, floor))
 
     def may_be_outgrown(self, waiter: AttemptView) -> bool:
-        """Its memory may have no room for the final save, of which the next report will tell how large it is."""
+        """Whether the final save may exceed its memory; the next report will give the save's size."""
         size = waiter.seen.size
         return size is not None and self._has_less(waiter, size.awaits_bytes)
 
     def _has_less(self, waiter: AttemptView, floor: int) -> bool:
-        """A machine of a type that is on offer no more is not known to have less."""
+        """Whether it has less memory; False for a type that is no longer on offer, because its memory is unknown."""
         kind = waiter.attempt.pool.instance_type
         return floor > 0 and any(o.pool.instance_type == kind and o.memory_bytes < floor for o in self._snapshot.offers)
 
     def _too_slow(self, own: Sequence[AttemptView]) -> frozenset[int]:
-        """Spot machines that nobody can wait for any longer, because the deadline asks for an on-demand one."""
+        """Spot machines that come too late, because the deadline requires an on-demand one."""
         bought = self._weighed(own[0].seen) if own else None
         if bought is None or not bought.forced:
             return frozenset()
@@ -271,7 +270,7 @@ class Planner:
         return self._worth(seen, own, holder)
 
     def _leaving(self, holder: AttemptView) -> str | None:
-        """Why the holder will be gone whatever anybody wants."""
+        """Why the holder will be gone in any case."""
         if holder.noticed:
             return NOTICED
         if holder.owns and holder.head is not None and holder.head.final:
@@ -297,7 +296,7 @@ class Planner:
         return self._take(seen, own, ranked[0], purpose)
 
     def _next(self, seen: JobSeen) -> Offer | None:
-        """What would be bought for a job that has no machine, or None."""
+        """The offer to buy for a job that has no machine, or None."""
         ranked, _ = self._choices(seen)
         bought = self._weighed(seen) if ranked else None
         if bought is not None:
@@ -305,7 +304,7 @@ class Planner:
         return ranked[0] if ranked else None
 
     def _none(self, seen: JobSeen) -> str:
-        """Why nothing is on offer."""
+        """Why no offer fits."""
         most = max((o.memory_bytes for o in self._snapshot.offers), default=0)
         floor = seen.memory_floor_bytes
         if most >= floor:
@@ -328,7 +327,7 @@ class Planner:
         if holder is None or holder.attempt.state is not A.RUNNING or (holder.agent and holder.agent.frozen):
             return None
         if holder.unsaved:
-            return None  # a move would cost all its work: only its user or the cloud may want that
+            return None  # a move would cost all its work: only its user or the cloud may cause that
         if (why := self._in_vain(seen)) is not None:
             self.reject(seen.job.id, "a cheaper machine", why)
             return None
@@ -347,7 +346,7 @@ class Planner:
         return None
 
     def _for_price(self, seen: JobSeen, own: Sequence[AttemptView], holder: AttemptView, bought: Bought) -> Action | None:
-        """To the other market, where that costs less in the end or the deadline asks for it."""
+        """A move to the other market, if that costs less in the end or the deadline requires it."""
         here = holder.attempt.market
         if bought.buy is Buy.WAIT or MARKETS[here] is bought.buy:
             self.reject(seen.job.id, "another market", bought.why)
@@ -356,7 +355,7 @@ class Planner:
         return None if offer is None else self._take(seen, own, offer, bought.why)
 
     def _weighed(self, seen: JobSeen) -> Bought | None:
-        """The purchase policy's choice, asked once a decision."""
+        """The purchase policy's choice, asked once per decision."""
         if self._purchase is None:
             return None
         if seen.job.id not in self.bought:
@@ -364,14 +363,14 @@ class Planner:
         return self.bought[seen.job.id]
 
     def pace(self, case: AttemptView) -> Paced | None:
-        """How often the job is to be saved from now on; None where that is not to be asked now."""
+        """The interval between saves from now on; None if the policy is not due."""
         found = None if self._interval is None else paced(case, self._interval, self._offers, self._known)
         if found is not None and found.alarm:
             self._alarms.append(found.alarm)
         return found
 
     def alarms(self) -> tuple[str, ...]:
-        """What policies did wrong in this decision."""
+        """The errors of policies in this decision."""
         told = [b.alarm for b in self.bought.values() if b is not None and b.alarm]
         told += [s.size.alarm for s in self._snapshot.jobs if s.size is not None and s.size.alarm]
         return tuple(dict.fromkeys([*self._policy.alarms, *told, *self._alarms]))
@@ -389,11 +388,11 @@ class Planner:
         return ranked
 
     def _choices(self, seen: JobSeen) -> tuple[Sequence[Offer], Sequence[tuple[Offer, str]]]:
-        """What the job could have, best first, and what was passed over and why; asked once a decision."""
+        """The job's possible offers, best first, and the rejected ones with reasons; asked once per decision."""
         if seen.job.id not in self._chosen:
             s = self._snapshot
             ranked, passed = choose(seen, self._offers, s.cooldowns, self._policy, self._now, s.limits)
-            passed = [(o, why) for o, why in passed if fits(seen.job, o)]  # what is too small will be so each time
+            passed = [(o, why) for o, why in passed if fits(seen.job, o)]  # an offer that is too small stays so
             refusing = self._refusing(seen)
             passed += [
                 (o, f"could not go on with the job: {refusing[t]}") for o in ranked if (t := o.pool.instance_type) in refusing
@@ -402,7 +401,7 @@ class Planner:
         return self._chosen[seen.job.id]
 
     def _in_vain(self, seen: JobSeen) -> str | None:
-        """Why a machine lately gave the job up, waiting for it or restoring it, where the next would fare no better."""
+        """Why a machine lately gave the job up, if the next one would fail alike."""
         tried = late(seen, self._snapshot.limits, self._now)
         tried = [a for a in tried if (a.store_failed and a.granted_at is None) or a.restore_failed]
         return tried[-1].reason if tried else None
@@ -411,7 +410,7 @@ class Planner:
         return refusing(seen, self._snapshot.limits, self._now)
 
     def _wrong_gpus(self, seen: JobSeen) -> str:
-        """Of the machines that the job could have: why their GPUs are not those of its checkpoint."""
+        """Why the GPUs of the job's possible machines differ from those of its checkpoint."""
         there = ((o, wrong_gpus(seen.image_gpus, o)) for o in self._offers if fits(seen.job, o))
         return next((f"{o.pool.instance_type}: {why}" for o, why in there if why), "")
 
@@ -428,11 +427,11 @@ class Planner:
             return SetWish(seen.job.id, None, f"the move failed, the job runs on: {money}", clear_move=True) if move else None
         self._planned.append(offer)
         known = [seen.head.epoch if seen.head is not None else 0, *(c.attempt.number for c in own), *seen.desired_heard]
-        number = AttemptNumber(max(known) + 1)  # never one that was used: its machine and its fencing would be mistaken
+        number = AttemptNumber(max(known) + 1)  # never a used one: its machine and its fencing would be confused
         return Plan(seen.job.id, number, offer, purpose, move)
 
     def _no_room(self, seen: JobSeen, own: Sequence[AttemptView], offer: Offer, full: str) -> None:
-        """It waits its turn: what it wants is kept for it, and it is told for whom it waits."""
+        """The job waits its turn: reserve its offer, and note for which job it waits."""
         job = seen.job.id
         if holder_of(own) is None:
             self._reserved.append(offer)
@@ -443,7 +442,7 @@ class Planner:
         self.reject(job, f"{offer.market} {offer.pool}", full)
 
     def _offer_of(self, waiter: AttemptView) -> Offer:
-        """The waiter's own terms as an offer, so that the policy is asked about what was bought."""
+        """The waiter's own terms as an offer, so that the policy judges the machine as it was bought."""
         a, spec = waiter.attempt, waiter.seen.job.spec
         return Offer(
             a.pool,
@@ -456,18 +455,18 @@ class Planner:
 
 
 def _as_bought(ranked: Sequence[Offer], bought: Bought) -> Sequence[Offer]:
-    """Those of the market that was chosen. Where it can't be had the other one is no worse than nothing, but spot is never
-    waited for in vain."""
+    """The offers of the chosen market. If it has none, the other market is no worse than nothing, but the job never waits in
+    vain for spot."""
     return [o for o in ranked if MARKETS[o.market] is bought.buy] or ranked
 
 
 def _can_tell(waiter: AttemptView) -> bool:
-    """It was ordered in a doubt about silence: nobody is drained for it, and it stays as long as the holder is quiet."""
+    """Whether it was ordered because of a doubt: no holder is drained for it, and it stays as long as the holder is quiet."""
     return waiter.attempt.purpose.startswith(DOUBTED)
 
 
 def pause_of(holder: AttemptView) -> PauseSeen:
-    """What is known of how long a move stops this job."""
+    """The known facts about how long a move stops this job."""
     fit = holder.agent.fit if holder.agent is not None else None
     past = tuple(a.pause_seconds for a in holder.seen.attempts if a.pause_seconds is not None)
     return PauseSeen(None if fit is None else max(fit.durable_seconds - fit.gain_seconds, 0.0), past)

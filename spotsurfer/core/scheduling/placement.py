@@ -1,4 +1,4 @@
-"""Offers that a job could take now, best first, and whether their GPUs match. Pure."""
+"""The offers that a job could take now, best first, and whether their GPUs match. Pure."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from spotsurfer.model.money import usd
 from spotsurfer.model.snapshot import JobSeen, Limits
 from spotsurfer.ports.policies import Policy
 
-# Whether a machine's GPUs are those that a job asks for, and those that its checkpoint needs. Pure.
+# ---- GPUs: whether a machine's GPUs are those that a job asks for and that its checkpoint needs
 #
 # An image with GPU memory goes on only on the same chip, the same number of GPUs and the same driver (docs/gpu.md). Agents
-# compare that with what the driver itself says; here it is compared before a machine is bought, with what is known then. What
-# is not known speaks against nothing.
+# compare it with the driver's own facts; this code compares it before a machine is bought, with the facts known then. An
+# unknown fact excludes nothing.
 
-MAKERS = frozenset({"nvidia", "tesla"})  # parts of names that tell no chip from another
+MAKERS = frozenset({"nvidia", "tesla"})  # parts of names that don't distinguish chips
 NVIDIA_DEVICES = "nvidia.com/gpu"
-MEMORY_SHARE = 0.15  # by which sizes of one chip's memory may differ: 80 GB are 81 559 MiB to one and 79 GiB to another
+MEMORY_SHARE = 0.15  # tolerance for the memory size of one chip: sources give 80 GB as 81 559 MiB or as 79 GiB
 _GIB_GPUS = 1 << 30
 
 
@@ -53,7 +53,7 @@ def unlike(image: Gpus, there: Gpus) -> str | None:
 
 
 def same_chip(one: Gpus, other: Gpus) -> bool:
-    """Whether two names may mean the same chip: one of them says all that the other says, and the memory is as large."""
+    """Whether two names may mean the same chip: one holds all parts of the other, and the memory is equally large."""
     few, many = sorted((_words(one.chip), _words(other.chip)), key=len)
     if not few <= many:
         return False
@@ -71,7 +71,7 @@ def _gigabytes(word: str) -> float:
 
 
 def _memory(g: Gpus) -> float:
-    """GB of each, as told or as the name says; 0 = not known."""
+    """Memory of each GPU in GB, as given or from the name; 0 = unknown."""
     named = next((x for w in re.split(r"[^a-z0-9]+", g.chip.lower()) if (x := _gigabytes(w))), 0.0)
     return named or g.memory_bytes / _GIB_GPUS
 
@@ -82,7 +82,7 @@ def _counted(g: Gpus) -> str:
     return f"{g.count} GPU{'s' if g.count > 1 else ''}" + (f" ({g.chip})" if g.chip else "")
 
 
-# Offers that a job could take now, best first.
+# ---- Offers
 
 GIB = 1 << 30
 ALLOWED = {
@@ -93,7 +93,7 @@ ALLOWED = {
 
 
 def fits(job: Job, offer: Offer) -> bool:
-    """Large enough and of a market that the user accepts."""
+    """Whether the offer is large enough and of a market that the user accepts."""
     return too_little(job, offer) is None
 
 
@@ -114,7 +114,7 @@ def wrong_gpus(image: Gpus | None, offer: Offer) -> str | None:
 
 
 def barred(job: Job, offer: Offer, limits: Limits) -> str | None:
-    """The rail that keeps an offer from being bought: of its operator or of its user. None = it may be."""
+    """The limit of operator or user that forbids an offer. None = it may be bought."""
     kind, price = offer.pool.instance_type, offer.price_usd_micros_per_hour
     for types, whose in ((limits.instance_types, "limits.instance_types"), (job.spec.instance_types, "its instance_types")):
         if types and not any(fnmatchcase(kind, pattern) for pattern in types):
@@ -132,14 +132,14 @@ def barred(job: Job, offer: Offer, limits: Limits) -> str | None:
 
 
 def cooling(offer: Offer, cooldowns: Sequence[Cooldown], now: datetime) -> Cooldown | None:
-    """The cool-down that keeps this offer from being tried."""
+    """The cool-down of this offer, if it has one."""
     return next((c for c in cooldowns if c.pool == offer.pool and c.market is offer.market and c.until > now), None)
 
 
 def serves(move: MoveRequest, offer: Offer) -> bool:
-    """The offer is what the user asked to move to.
+    """Whether the offer matches the user's move request.
 
-    Without a wish any machine will do, also another of the same pool: the point may be to leave this one.
+    If the request names no type or market, any machine will do, even one of the same pool: the aim may be to leave this one.
     """
     right_type = move.instance_type in (None, offer.pool.instance_type)
     return right_type and move.market in (None, offer.market)
@@ -148,7 +148,7 @@ def serves(move: MoveRequest, offer: Offer) -> bool:
 def choose(
     seen: JobSeen, offers: Sequence[Offer], cooldowns: Sequence[Cooldown], policy: Policy, now: datetime, limits: Limits
 ) -> tuple[Sequence[Offer], list[tuple[Offer, str]]]:
-    """Ranked offers, and those passed over with the reason."""
+    """The ranked offers, and the rejected ones with reasons."""
     job = seen.job
     passed: list[tuple[Offer, str]] = []
     free: list[Offer] = []

@@ -15,17 +15,17 @@ from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Offer
 from spotsurfer.model.snapshot import Held, JobSeen, Limits, Snapshot
 
-# How much a job counts where there is no room for all: its priority, and more the longer it is starved. Pure.
+# ---- Ageing: a job's level is its priority, plus more the longer it is starved
 #
-# Jobs of one priority come one after the other, in the order in which they were submitted. The first of them that waits is
-# starved while none of those before it has a machine: for each `ageing_seconds` of that it gains one, so it does not wait for
-# ever behind jobs of higher priority. Who waits behind its equals gains nothing: a long queue must not outgrow an urgent job.
-# What was gained counts on until the job has run for `stay_seconds`, or it would lose the machine in the moment in which it
-# gets it. All is read from the times of attempts, so a controller that starts anew says the same.
+# Jobs of one priority are served in the order of their submission. The first of them that waits is starved while none of those
+# before it has a machine: for each `ageing_seconds` of that it gains one, so it does not wait for ever behind jobs of higher
+# priority. A job behind waiting equals gains nothing: a long queue must not outgrow an urgent job. The gain stays until the job
+# has run for `stay_seconds`, or it would lose the machine as soon as it gets it. All of this comes from the times of attempts,
+# so a restarted controller computes the same.
 
 
 def levels(snapshot: Snapshot, waiting: Container[JobId], now: datetime) -> dict[JobId, int]:
-    """Of each job: its priority and what it gained, in whole steps. `waiting`: who could have a machine and does not run."""
+    """The level of each job: its priority and its gain, in whole steps. `waiting`: jobs that want a machine and don't run."""
     limits = snapshot.limits
     held = [*snapshot.held, *(h for s in snapshot.jobs for h in _held(s, now))]
     first: dict[int, JobSeen] = {}
@@ -40,7 +40,7 @@ def levels(snapshot: Snapshot, waiting: Container[JobId], now: datetime) -> dict
 
 
 def came_back(attempts: Sequence[Attempt], now: datetime) -> float | None:
-    """Seconds that a job runs since it last came back from giving way; None where it never did."""
+    """Seconds that a job has run since it last came back from giving way; None if it never did."""
     owned = owners(attempts)
     gave = [i for i, a in enumerate(owned) if a.gave_way_to and a.state not in HOLDS]
     back = owned[gave[-1] + 1 :] if gave else []
@@ -48,7 +48,7 @@ def came_back(attempts: Sequence[Attempt], now: datetime) -> float | None:
 
 
 def _waits(seen: JobSeen, held: Sequence[Held], stay: float, now: datetime, starved: bool) -> Iterator[float]:
-    """Seconds of each wait that counts: the present one, and those before times that did not last yet."""
+    """Seconds of each wait that counts: the present one, and those before a run that has not lasted `stay` seconds yet."""
     free = seen.job.submitted_at
     for a in owners(seen.attempts):
         assert a.granted_at is not None
@@ -60,7 +60,7 @@ def _waits(seen: JobSeen, held: Sequence[Held], stay: float, now: datetime, star
 
 
 def _starved(job: Job, free: datetime, held: Sequence[Held], until: datetime) -> float:
-    """Seconds up to `until` in which neither it nor one before it had a machine, and its user wanted it to run."""
+    """Seconds up to `until` in which neither the job nor one before it had a machine, and its user wanted it to run."""
     resumed, mine = job.resumed_at, job.spec.priority
     before = (h for h in held if h.priority == mine and (h.submitted_at, h.job) < _age(job))
     begins = [free, *([resumed] if resumed is not None and resumed <= until else [])]
@@ -80,7 +80,7 @@ def _held(seen: JobSeen, now: datetime) -> Iterator[Held]:
 
 
 def _ran_from(attempt: Attempt, now: datetime) -> datetime:
-    """Since when the job runs there; of an attempt that is over, since it was given the job."""
+    """Since when the job runs there; for an attempt that is over, the time of its grant."""
     if attempt.state is A.RESTORING:
         return now
     return attempt.since if attempt.state is A.RUNNING else attempt.granted_at or now
@@ -92,14 +92,13 @@ def _end(a: Attempt, now: datetime) -> datetime:
     return a.released_at if a.state in OVER and a.released_at is not None else a.since
 
 
-# Who gives way to whom where there is no room for all: the cheapest of lower priority to suspend. Pure, on plain values.
+# ---- The choice: which jobs are suspended if there is no room for all, on plain values
 #
 # Theory of operation. Claims (jobs without a machine that want one) are served in the order of their level, the oldest first.
-# One that has room, or will have it once the machines that are leaving have left, only waits. For one that has none, seats
-# (jobs
-# with a machine) of a lower level are suspended, those that cost least first, and only where that makes enough room: nobody is
-# suspended in vain. A seat that gives way already comes first, so a decision stands from look to look until it is done, but it
-# is called back when the room is not needed any more.
+# A claim that has room, or will have it once leaving machines are gone, only waits. For a claim without room, seats (jobs with a
+# machine) of a lower level are suspended, the cheapest to suspend first, and only if that makes enough room: no job is suspended
+# in vain. A seat that gives way already comes first, so a decision stands from look to look until it is done, but it is called
+# back if the room is no longer needed.
 #
 # Jobs of the same priority do not suspend each other, however long one waits: they come one after the other.
 
@@ -117,31 +116,31 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A job with machines that are not leaving. `kept`: why it may not be suspended; "" = it may."""
+    """A job with machines that stay. `kept`: why it may not be suspended; "" = it may."""
 
     job: JobId
     priority: int
     level: int
     use: Use
-    cost_seconds: float = 0.0  # that it would stand still for its final save
+    cost_seconds: float = 0.0  # the pause for its final save
     young: bool = False  # it began less than a minimum stay ago
     giving: bool = False  # it is being suspended
     kept: str = ""
 
 
 def in_order(claims: Sequence[Claim]) -> list[Claim]:
-    """Who is served first."""
+    """The claims in the order of service."""
     return sorted(claims, key=lambda c: (-c.level, c.since, c.job))
 
 
 def giving_way(claims: Sequence[Claim], seats: Sequence[Seat], others: Use, limits: Limits) -> dict[JobId, Claim]:
-    """Jobs to be suspended, each with the claim that it gives way to. `others`: machines that nobody can be asked for."""
+    """Jobs to be suspended, each with the claim to which it gives way. `others`: machines that can't be freed."""
     left = list(seats)
     used = others + together(s.use for s in seats)
     found: dict[JobId, Claim] = {}
     for claim in in_order(claims):
         chosen = _chosen(claim, left, used, limits)
-        if chosen is None:  # who comes after it may not take what it waits for
+        if chosen is None:  # later claims may not take the room for which it waits
             used += claim.use
             continue
         found |= {s.job: claim for s in chosen}
@@ -156,7 +155,7 @@ def yields(seat: Seat, claim: Claim) -> bool:
 
 
 def _chosen(claim: Claim, seats: Sequence[Seat], used: Use, limits: Limits) -> list[Seat] | None:
-    """The seats that make room for it, none where there is room; None where all together would not be enough."""
+    """The seats that make room for it, none if there is room; None if all together are not enough."""
     chosen: list[Seat] = []
     for seat in sorted((s for s in seats if yields(s, claim)), key=_price):
         if lacking(_without(used, chosen), claim.use, limits) is None:
@@ -164,7 +163,7 @@ def _chosen(claim: Claim, seats: Sequence[Seat], used: Use, limits: Limits) -> l
         chosen.append(seat)
     if lacking(_without(used, chosen), claim.use, limits) is not None:
         return None
-    for seat in reversed(chosen):  # the dear ones may have made the cheap ones unnecessary
+    for seat in reversed(chosen):  # expensive seats may have made cheap ones unnecessary
         fewer = [s for s in chosen if s is not seat]
         if lacking(_without(used, fewer), claim.use, limits) is None:
             chosen = fewer
@@ -180,18 +179,18 @@ def _without(used: Use, seats: Sequence[Seat]) -> Use:
     return Use(used.machines - gone.machines, used.gpus - gone.gpus, used.usd_micros_per_hour - gone.usd_micros_per_hour)
 
 
-# What the snapshot says of seats and claims, and who gives way to whom. Pure; the choice itself is in `places`.
+# ---- The inputs: seats and claims from the snapshot
 
-SEND_BYTES_PER_SECOND = 100e6  # of a job that was never saved here
-URGENT = 1000  # level of a job that waits and whose deadline leaves no more time for that
-HANDED_OVER_SECONDS = 30.0  # a machine that is given up should be gone by then: looks follow each other until it is
+SEND_BYTES_PER_SECOND = 100e6  # for a job that was never saved here
+URGENT = 1000  # level of a waiting job with a deadline that leaves no time to wait
+HANDED_OVER_SECONDS = 30.0  # a machine that is given up should be gone by then: until then, the controller looks often
 COMES_SECONDS = 120.0  # and for so long after it was, while the machine boots that was bought in its place
 OfferFor = Callable[[JobSeen], Offer | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A job gives way to another: which, and why, for people."""
+    """The job to which another one gives way, and why, for people."""
 
     to: JobId
     why: str
@@ -199,20 +198,20 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """Who counts how much, and who gives way."""
+    """The levels of jobs, and the jobs that give way."""
 
     levels: Mapping[JobId, int] = field(default_factory=dict)
-    urgent: frozenset[JobId] = frozenset()  # who must have a machine now for the sake of a deadline
+    urgent: frozenset[JobId] = frozenset()  # jobs that must have a machine now because of a deadline
     ways: Mapping[JobId, Way] = field(default_factory=dict)
-    hurry: bool = False  # a machine is being given up for somebody who waits, or who waits for the one in its place
+    hurry: bool = False  # a job waits for a machine that is being given up, or for its replacement
 
     def level(self, seen: JobSeen) -> int:
-        """What it counts now."""
+        """The job's level now."""
         return URGENT if seen.job.id in self.urgent else self.levels.get(seen.job.id, seen.job.spec.priority)
 
 
 def held(snapshot: Snapshot, offer_for: OfferFor, now: datetime) -> Contest:
-    """The contest for machines. `offer_for`: what would be bought for a job that has none; None = nothing now."""
+    """The contest for machines. `offer_for`: the offer to buy for a job that has no machine; None = nothing now."""
     wants = {s.job.id: of_offer(o) for s in snapshot.jobs if claims(s) and (o := offer_for(s)) is not None}
     hurry = _hurries(snapshot, now)
     if not wants:
@@ -227,7 +226,7 @@ def held(snapshot: Snapshot, offer_for: OfferFor, now: datetime) -> Contest:
     ]
     seats = [_seat(cases(snapshot, s, now), known.level(s)) for s in snapshot.jobs if _stays(s) != NOTHING]
     found = giving_way(ours, seats, strangers(snapshot), snapshot.limits)
-    if not snapshot.listing_complete:  # what has begun goes on, nothing new begins on a partial view
+    if not snapshot.listing_complete:  # on a partial view, suspensions under way go on and no new one begins
         giving = {s.job for s in seats if s.giving}
         found = {job: claim for job, claim in found.items() if job in giving}
     ways = {job: Way(claim.job, _why(claim)) for job, claim in found.items()}
@@ -235,26 +234,26 @@ def held(snapshot: Snapshot, offer_for: OfferFor, now: datetime) -> Contest:
 
 
 def claims(seen: JobSeen) -> bool:
-    """The job is to run and has no machine that it could run on."""
+    """Whether the job should run and has no machine for that."""
     if not wanted(seen) or seen.job.state not in (JobState.QUEUED, JobState.ACTIVE) or seen.head is None:
         return False
     return not any(a.state in HOLDS or a.state in WAITS for a in seen.attempts)
 
 
 def suspended_for(attempts: Sequence[Attempt]) -> str:
-    """The job for which a job without a machine gave up the last one; "" = it did not."""
+    """The job for which a job without a machine gave up its last one; "" = it did not."""
     had = owners(attempts)
     return had[-1].gave_way_to if had else ""
 
 
 def _boots(seen: JobSeen) -> bool:
-    """The job waits for the machine that was bought for it: until it has it, it is as starved as before."""
+    """Whether the job waits for a machine that was bought for it: until then it is as starved as before."""
     states = {a.state for a in seen.attempts}
     return wanted(seen) and bool(states & WAITS) and not states & HOLDS
 
 
 def _stays(seen: JobSeen) -> Use:
-    """What its machines take, but for those that leave by themselves."""
+    """The use of its machines, without those that leave anyway."""
     if seen.job.wish is not Wish.RUN or finished(seen):
         return NOTHING
     staying = [a for a in seen.attempts if a.state in HOLDS or a.state in WAITS]
@@ -281,12 +280,12 @@ def _seat(own: Sequence[AttemptView], level: int) -> Seat:
 
 
 def gives_way(attempt: Attempt) -> bool:
-    """It was asked to leave for another job, and has not yet."""
+    """Whether it was asked to leave for another job, and has not left yet."""
     return attempt.state is A.DRAINING and bool(attempt.gave_way_to)
 
 
 def cost_seconds(holder: AttemptView) -> float:
-    """How long its final save stops it, bytes to send included: as its agent forecasts, else by its size."""
+    """How long its final save stops it, transfer included: by its agent's forecast, else by its size."""
     fit = holder.agent.fit if holder.agent is not None else None
     return fit.durable_seconds if fit is not None else holder.seen.job.spec.memory_bytes / SEND_BYTES_PER_SECOND
 
@@ -308,7 +307,7 @@ def _kept(c: AttemptView) -> str:
 
 
 def _pressing(seen: JobSeen, now: datetime, more: float = 0.0) -> str:
-    """Why its deadline forbids that it waits (`more` seconds) for another job, or "": two launches that go badly must fit."""
+    """Why its deadline forbids a wait (`more` seconds) for another job, or "": two launches that go badly must fit."""
     spec = seen.job.spec
     if spec.deadline_seconds is None or spec.work_seconds is None:
         return ""
@@ -325,7 +324,7 @@ def _why(claim: Claim) -> str:
 
 
 def _hurries(snapshot: Snapshot, now: datetime) -> bool:
-    """Somebody waits for what another job gives up for it, or for the machine that came in its place."""
+    """Whether a job waits for a machine that another one gives up for it, or for its replacement."""
     given = [(a, (now - a.since).total_seconds()) for s in snapshot.jobs for a in s.attempts if a.gave_way_to]
     if any(a.state not in OVER and age <= HANDED_OVER_SECONDS for a, age in given):
         return True

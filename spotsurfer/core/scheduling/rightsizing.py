@@ -30,31 +30,31 @@ from spotsurfer.ports.policies import (
     cheapest_holding,
 )
 
-# What holds for every size policy: the guard's rescue, what a job foretold, and a limit on moves an hour.
+# ---- Rules for every size policy: the guard's rescue, a job's own forecast, and a limit on moves per hour
 #
-# The limit is kept by a reserve: after a wish there is room for two rescues. The first goes where the highest peak so far has
-# room, so that the second is needed for a new peak alone; what uses up the last goes to the largest type, from where none can
-# be.
+# A reserve keeps the limit: after a policy's wish, two rescues are still allowed. The first goes to a type with room for the
+# highest peak so far, so that only a new peak needs the second. The last allowed move goes to the largest type, from which no
+# rescue is possible.
 
 HOUR = 3600.0
 MOVES_PER_HOUR = 12
-RESERVE = 2  # rescues that there is room for after a wish
+RESERVE = 2  # rescues that are still allowed after a wish
 
 
 @dataclass(frozen=True, slots=True)
 class SizeRules:
-    """The operator's, for jobs that run. `look_seconds` is a multiple of what a window of usage covers."""
+    """The operator's settings for running jobs. `look_seconds` is a multiple of the length of a usage window."""
 
     look_seconds: float = 60.0
     moves_per_hour: int = MOVES_PER_HOUR
     cool_down_seconds: float = 0.0
-    cpu_factor: float = 4.0  # times the processors that were asked for, at most
+    cpu_factor: float = 4.0  # at most so many times the processors that were asked for
     memory_factor: float = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """One run so far. `moved`: when, in seconds since it began, during the last hour; `alarm`: what the policy did wrong."""
+    """One run so far. `moved`: times of moves in the last hour, in seconds since its start; `alarm`: the policy's error."""
 
     terms: SizeTerms
     moves_per_hour: int
@@ -65,27 +65,27 @@ class Course:
     cores: float = 0.0  # last seen
     moved: tuple[float, ...] = field(default=())
     alarm: str = ""
-    rest_seconds: float = 0.0  # after a move wishes are not heard for so long
+    rest_seconds: float = 0.0  # after a move, wishes are ignored for so long
 
     def moves_in_last_hour(self, now: float) -> int:
-        """Those that count at this moment."""
+        """Moves that count towards the limit at this moment."""
         return sum(now - m < HOUR for m in self.moved)
 
 
 def begin(policy: Size, terms: SizeTerms, moves_per_hour: int = MOVES_PER_HOUR, rest_seconds: float = 0.0) -> Course:
-    """Raises ValueError for a limit that would leave no way up after a move down."""
+    """A run at its start. Raises ValueError for a limit that would leave no way up after a move down."""
     if moves_per_hour <= RESERVE:
         raise ValueError(f"moves_per_hour must be at least {RESERVE + 1}: after a move down, {RESERVE} are kept for the way up")
     try:
         memory, start = policy.begin(terms)
         alarm = "" if _known(start, terms) else f"the size policy began on {start!r:.40}, which there is not"
-    except Exception as e:  # somebody else's code: the job goes on where it was asked to be
+    except Exception as e:  # third-party code: the job stays on the type that was asked for
         memory, start, alarm = None, terms.start, f"the size policy failed to begin: {type(e).__name__}: {e}"
     return Course(terms, moves_per_hour, terms.start if alarm else start, memory, alarm=alarm, rest_seconds=rest_seconds)
 
 
 def ask_policy(policy: Size, course: Course, moment: SizeMoment, now: float, guarded: bool = True) -> tuple[Course, SizeChoice]:
-    """Ask, and let through what may be. `now`: seconds since the run began; `guarded`: the guard watches the job."""
+    """Ask the policy and apply the rules. `now`: seconds since the run began; `guarded`: the guard watches the job."""
     course = replace(
         course,
         peak_bytes=max(course.peak_bytes, moment.memory_max_bytes),
@@ -97,7 +97,7 @@ def ask_policy(policy: Size, course: Course, moment: SizeMoment, now: float, gua
 
 
 def roomy(course: Course, choice: SizeChoice, moment: SizeMoment) -> SizeChoice:
-    """The choice, or one that has room for what the job foretold."""
+    """The choice, or one with room for the job's own forecast."""
     kinds, need = course.terms.kinds, max(moment.memory_bytes, moment.hinted_bytes)
     target = moment.here if choice.to is None else choice.to
     if kinds[target].usable_bytes < need:
@@ -110,7 +110,7 @@ def roomy(course: Course, choice: SizeChoice, moment: SizeMoment) -> SizeChoice:
 
 
 def allowed(course: Course, choice: SizeChoice, moment: SizeMoment, now: float, guarded: bool) -> SizeChoice:
-    """The choice, or to stay where a rule forbids it."""
+    """The choice, or to stay if a rule forbids it."""
     kinds = course.terms.kinds
     if choice.to is None:
         return choice
@@ -126,12 +126,12 @@ def allowed(course: Course, choice: SizeChoice, moment: SizeMoment, now: float, 
 
 
 def spare(course: Course, now: float) -> bool:
-    """One move more leaves room for the rescues that it may lead to."""
+    """Whether one more move leaves room for the rescues that may follow it."""
     return course.moves_in_last_hour(now) + 1 + RESERVE <= course.moves_per_hour
 
 
 def guard_rescue(course: Course, memory_bytes: float, now: float) -> int | None:
-    """Where a job goes whose memory is at its limit; None = there is nothing larger."""
+    """The type for a job whose memory is at its limit; None = there is no larger type."""
     kinds = course.terms.kinds
     least = kinds[course.here].usable_bytes * 1.001
     need = max(least, memory_bytes, course.peak_bytes, course.hinted_bytes)
@@ -142,25 +142,25 @@ def guard_rescue(course: Course, memory_bytes: float, now: float) -> int | None:
 
 
 def moved(course: Course, to: int, now: float) -> Course:
-    """After a move, of whatever kind, that began at `now`."""
+    """The run after a move of any kind that began at `now`."""
     kept = tuple(m for m in course.moved if now - m < HOUR)
     return replace(course, here=to, moved=(*kept, now))
 
 
 def _larger(kinds: tuple[MachineKind, ...], memory_bytes: float, course: Course) -> int | None:
-    """What was foretold may be more than there is: the largest, if that is larger than here."""
+    """A type with room for that memory; the largest if none has, and None if no type is larger than the present one."""
     largest = max(range(len(kinds)), key=lambda i: kinds[i].memory_bytes)
     holds = kinds[largest].usable_bytes >= memory_bytes
     return largest if holds and kinds[largest].memory_bytes > kinds[course.here].memory_bytes else None
 
 
 def _ask(policy: Size, course: Course, moment: SizeMoment) -> tuple[Course, SizeChoice]:
-    """Its choice; nothing, and an alarm, where it raises or names what there is not."""
+    """Its choice; to stay, with an alarm, if it raises or names an unknown type."""
     try:
         answer: tuple[Any, Any] = policy.look(course.memory, moment)
         memory, choice = answer
         wrong = not (isinstance(choice, SizeChoice) and (choice.to is None or _known(choice.to, course.terms)))
-    except Exception as e:  # somebody else's code: whatever it raises must not move a job
+    except Exception as e:  # third-party code: no exception of it may move a job
         return replace(course, alarm=f"the size policy failed: {type(e).__name__}: {e}"), SizeChoice()
     if wrong:
         return replace(course, alarm=f"the size policy chose {choice!r:.80}, which there is not"), SizeChoice()
@@ -171,14 +171,14 @@ def _known(index: object, terms: SizeTerms) -> bool:
     return isinstance(index, int) and not isinstance(index, bool) and 0 <= index < len(terms.kinds)
 
 
-# Recorded usage: memory and cores of a run, scaled to the size and length of another.
+# ---- Recorded usage: memory and cores of a run, scaled to the size and length of another
 
-BINS = 600  # of an earlier run that is kept
+BINS = 600  # pieces kept of an earlier run
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Pieces of a run, one after the other: how long each takes with all the cores that it wants, and what it uses."""
+    """Consecutive pieces of a run: the seconds of each with all the cores that it wants, and its memory and cores."""
 
     seconds: Floats
     memory_bytes: Floats
@@ -186,7 +186,7 @@ class Usage:
 
     @property
     def total_seconds(self) -> float:
-        """The run, undisturbed."""
+        """The length of the undisturbed run."""
         return float(self.seconds.sum())
 
     def scaled(self, hours: float | None = None, memory_bytes: float | None = None, cores: float | None = None) -> Usage:
@@ -198,11 +198,11 @@ class Usage:
         return self.times(time, memory, wide)
 
     def times(self, time: float = 1.0, memory: float = 1.0, cores: float = 1.0) -> Usage:
-        """Each multiplied."""
+        """The same usage with each dimension multiplied."""
         return Usage(self.seconds * time, self.memory_bytes * memory, self.cores * cores)
 
     def kept(self) -> Earlier:
-        """As the history of a job keeps it: at most 600 pieces, the peak of memory and the mean of cores in each."""
+        """The run as a job's history keeps it: at most BINS pieces, with the peak of memory and the mean of cores in each."""
         count = min(BINS, len(self.seconds))
         ends = np.cumsum(self.seconds)
         of = np.minimum((ends - self.seconds / 2) / ends[-1] * count, count - 1).astype(np.int64)
@@ -213,25 +213,25 @@ class Usage:
         return Earlier(tuple(seconds.tolist()), tuple(peaks.tolist()), tuple(cores.tolist()))
 
 
-# What the next run of a step is given, by earlier ones: memory by their peaks, and the type that it begins on.
+# ---- The first size: memory for the next run of a step by the peaks of earlier runs, and the type that it begins on
 #
-# The guard stands behind it: a run that needs more is frozen and moved up, not killed, so that little room is left and a plain
-# rule will do. Where nobody says that it does, a run is given no less than was asked for.
+# The guard freezes and moves up a run that needs more, instead of a kill. So a small margin and a plain rule suffice. A run
+# that the guard does not watch gets no less than was asked for.
 
 MARGIN = 1.08  # of the highest peak
-ROOM_BYTES = 12 << 20  # besides: small runs differ by more than a share
+ROOM_BYTES = 12 << 20  # in addition, because small runs differ by more than a share
 LATEST = 20  # runs that are looked at
 
 
 def next_bytes(peaks: Sequence[float]) -> float | None:
-    """`peaks`: bytes, the latest last. None where there are none: then what the user asked for is all that is known."""
+    """Bytes of memory for the next run. `peaks`: bytes, the latest last. None without peaks: only the user's request counts."""
     return None if not peaks else MARGIN * max(peaks[-LATEST:]) + ROOM_BYTES
 
 
 def begins_on(policy: Size, terms: SizeTerms, peaks: Sequence[float], guarded: bool) -> int:
-    """The type for a run that begins. `terms.start`: what was asked for; `guarded`: it will be moved up before its memory ends.
+    """The type for a run that begins. `terms.start`: what was asked for; `guarded`: it moves up before it runs out of memory.
 
-    As the policy plans by `terms.earlier`; where it has no opinion, the cheapest with as many cores and room for the peaks.
+    The policy's choice by `terms.earlier`; if it has none, the cheapest type with as many cores and room for the peaks.
     """
     asked, need = terms.start, next_bytes(peaks) or 0.0
     kinds = terms.kinds
@@ -243,23 +243,23 @@ def begins_on(policy: Size, terms: SizeTerms, peaks: Sequence[float], guarded: b
     return other if planned == asked else planned
 
 
-# Where a running job should be: its size policy is asked with what the job used, in the way that back-tests ask it. Pure.
+# ---- Running jobs: asks the size policy with the job's usage, in the same way as back-tests
 #
-# What is known of a run is a value that looks are folded into, one after the other; so a controller that starts anew learns the
-# same from the history. A move is whatever led to another type, whoever wanted it: the limit on moves an hour counts orders, so
-# that one that came to nothing counts, too.
+# The state of a run is a value that each look is folded into, so a restarted controller computes the same state from the
+# history. Every change of type counts as a move, whatever its cause. The limit on moves per hour counts orders, so a failed
+# order counts, too.
 
-SIZED = "another size is better"  # how the purpose of a machine begins that is ordered for it
+SIZED = "another size is better"  # beginning of the purpose of machines ordered for another size
 ORDERED = "a machine was ordered: it is thought about anew after the next look"
-PAUSE_SECONDS = 15.0  # that a move stops the job for, as long as none was made
-LEAST_BYTES = 1 << 30  # of a type, unless the job allows less: with half of it agent and CRIU can't save a machine that is full
+PAUSE_SECONDS = 15.0  # pause of a move as long as none was made
+LEAST_BYTES = 1 << 30  # of a type, unless the job allows less: with half of it, agent and CRIU can't save a job that fills the machine
 SAME_PRICE, SAME_MOVE = 0.1, 0.25  # terms that differ by less are the same
 MICROS = 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class Foretold:
-    """What a job says that it will need in its present stage; 0 = it says nothing."""
+    """The job's own forecast of its needs in its present stage; 0 = none."""
 
     memory_bytes: float = 0.0
     cores: float = 0.0
@@ -270,7 +270,7 @@ SILENT = Foretold()
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a job used in some seconds that ended at `at`. Time in which its memory was still being brought is left out."""
+    """A job's usage in some seconds that ended at `at`, without time in which its memory was still being brought back."""
 
     attempt: int
     at: datetime
@@ -291,16 +291,16 @@ class Sizing:
     choice: SizeChoice = field(default_factory=SizeChoice)
 
     def seconds(self, at: datetime) -> float:
-        """Since the run began."""
+        """Seconds since the run began."""
         return (at - self.began).total_seconds()
 
 
 def terms_of(
     seen: JobSeen, offers: Sequence[Offer], limits: Limits, rules: SizeRules, usable: Callable[[int], float]
 ) -> SizeTerms | None:
-    """Types that may be chosen, at the least price each; None while the job never ran, or on a type that is not on offer.
+    """Types that may be chosen, each at its lowest price; None if the job never ran, or its type is not on offer.
 
-    `usable`: bytes of a machine's memory -> at how many its guard freezes the job.
+    `usable`: bytes of a machine's memory -> bytes at which its guard freezes the job.
     """
     had = owners(seen.attempts)
     best = _best(seen.job, offers, limits, rules, {a.pool.instance_type for a in had})
@@ -312,7 +312,7 @@ def terms_of(
 def first_terms(
     seen: JobSeen, offers: Sequence[Offer], limits: Limits, rules: SizeRules, usable: Callable[[int], float]
 ) -> SizeTerms | None:
-    """As `terms_of`, of a job that never ran: it begins on the cheapest type that has what it asks for. None: there is none."""
+    """As `terms_of`, for a job that never ran: it starts on the cheapest type that meets its request. None: there is none."""
     best, spec = _best(seen.job, offers, limits, rules, ()), seen.job.spec
     enough = [o for o in best.values() if o.cpus >= spec.cpus and o.memory_bytes >= spec.memory_bytes]
     if not enough:
@@ -349,21 +349,21 @@ def _may(job: Job, offer: Offer, limits: Limits, rules: SizeRules, ran: Collecti
 
 
 def _kind(offer: Offer, usable: Callable[[int], float]) -> MachineKind:
-    """As large as its guard leaves it: on small machines that is less than `ports.size` reckons with."""
+    """The type with the memory that its guard allows: on small machines less than USABLE in `ports.policies`."""
     name = offer.pool.instance_type
     memory = int(usable(offer.memory_bytes) / USABLE)
     return MachineKind(name, name.partition(".")[0], offer.cpus, memory, offer.price_usd_micros_per_hour / MICROS)
 
 
 def move_seconds(attempts: Sequence[Attempt]) -> float:
-    """What a move takes if both machines were paid for all of it: the old one is of use while the new one boots."""
+    """The duration of a move as if both machines were paid for all of it; the old one works while the new one boots."""
     pauses = [a.pause_seconds for a in attempts if a.pause_seconds is not None]
     pause = sum(pauses) / len(pauses) if pauses else PAUSE_SECONDS
     return pause + max(launches(attempts)[0] - pause, 0.0) / 2
 
 
 def alike(before: SizeTerms, now: SizeTerms) -> bool:
-    """They differ by so little that nothing has to be thought over."""
+    """Whether they differ so little that the old terms may stay."""
     names = [[k.name for k in t.kinds] for t in (before, now)]
     if names[0] != names[1] or before.start != now.start or before.threads != now.threads:
         return False
@@ -373,15 +373,15 @@ def alike(before: SizeTerms, now: SizeTerms) -> bool:
 
 
 def begun(policy: Size, terms: SizeTerms, rules: SizeRules, began: datetime) -> Sizing:
-    """Before the first look."""
+    """The state before the first look."""
     course = begin(policy, terms, rules.moves_per_hour, rules.cool_down_seconds)
     return Sizing(replace(course, here=terms.start), began)
 
 
 def looked(policy: Size, sizing: Sizing, look: Look, attempts: Sequence[Attempt], missed: Collection[int]) -> Sizing:
-    """After one more look. `missed`: attempts whose memory was about to end.
+    """The state after one more look. `missed`: attempts that were about to run out of memory.
 
-    A look from a type that is not among those that may be chosen is passed over.
+    A look from a type that may not be chosen is skipped.
     """
     here = index_of(sizing.course.terms, _type_of(attempts, look.attempt))
     if here is None:
@@ -396,7 +396,7 @@ def looked(policy: Size, sizing: Sizing, look: Look, attempts: Sequence[Attempt]
 
 
 def moment_of(look: Look, here: int, came: Came = Came.STAYED, free: bool = False) -> SizeMoment:
-    """A look as policies are shown it."""
+    """A look as policies see it."""
     return SizeMoment(
         here,
         look.seconds,
@@ -425,7 +425,7 @@ def _came(attempts: Sequence[Attempt], missed: Collection[int], before: Look | N
 
 
 def moved_at(attempts: Sequence[Attempt], began: datetime, now: datetime, waiting: bool = True) -> tuple[float, ...]:
-    """When, in seconds since the run began, machines of another type were ordered within the last hour.
+    """The orders of machines of another type within the last hour, in seconds since the run began.
 
     `waiting`: one that still waits counts, too.
     """
@@ -440,14 +440,14 @@ def moved_at(attempts: Sequence[Attempt], began: datetime, now: datetime, waitin
 
 
 def index_of(terms: SizeTerms, name: str) -> int | None:
-    """Of a type; None where it may not be chosen."""
+    """The index of a type; None if it may not be chosen."""
     return next((i for i, k in enumerate(terms.kinds) if k.name == name), None)
 
 
 def wish(sizing: Sizing, attempts: Sequence[Attempt], now: datetime, guarded: bool, foretold: Foretold = SILENT) -> SizeChoice:
-    """What the last look chose, if it stands: it is of the machine that has the job, was not acted on, and still may be.
+    """The choice of the last look, if it is for the present machine, was not carried out yet, and is still allowed.
 
-    `foretold` counts at once, also before the first look.
+    `foretold` counts at once, even before the first look.
     """
     last, newest, here = sizing.last, owners(attempts)[-1], sizing.course.here
     fresh = last is not None and last.attempt == newest.number
@@ -462,14 +462,14 @@ def wish(sizing: Sizing, attempts: Sequence[Attempt], now: datetime, guarded: bo
 
 
 def chance(policy: Size, sizing: Sizing, need_bytes: float, open_types: Collection[str], now: datetime, guarded: bool) -> int:
-    """Where a job goes on that has to change machines anyhow: the largest where nothing holds it. The run learns nothing of it.
+    """The type for a job that must change machines anyway; the largest if no type has room. It does not change the run's state.
 
-    `sizing` with the moves up to now; `need_bytes`: what must have room there; `open_types`: those that can be had now, as far
-    as is known.
+    `sizing` with the moves up to now; `need_bytes`: the memory that must fit; `open_types`: types that are available now, as
+    far as known.
     """
     course, last = sizing.course, sizing.last
     kinds, to = course.terms.kinds, course.here
-    least = need_bytes if guarded else max(need_bytes, kinds[to].usable_bytes)  # nobody would hold it there
+    least = need_bytes if guarded else max(need_bytes, kinds[to].usable_bytes)  # without a guard, it would be killed there
     if last is not None:
         moment = moment_of(replace(last, seconds=0.0), to, free=True)
         choice = ask_policy(policy, course, moment, sizing.seconds(now), guarded)[1]
@@ -480,13 +480,13 @@ def chance(policy: Size, sizing: Sizing, need_bytes: float, open_types: Collecti
     held = {i for i, k in enumerate(kinds) if k.usable_bytes >= least}
     there = sorted({i for i in held if kinds[i].name in open_types} or held)
     found = cheapest_holding([kinds[i] for i in there], least, course.cores)
-    if found is None or not spare(course, sizing.seconds(now)):  # from the largest no rescue can be needed
+    if found is None or not spare(course, sizing.seconds(now)):  # from the largest type no rescue is possible
         return max(there or range(len(kinds)), key=lambda i: (kinds[i].memory_bytes, -kinds[i].usd_per_hour))
     return there[found]
 
 
 def rescue(sizing: Sizing, attempts: Sequence[Attempt], used_bytes: float, now: datetime) -> int | None:
-    """Where a job goes that was frozen before its memory ended; None = none of the types that may be chosen is larger."""
+    """The type for a job that was frozen before it ran out of memory; None = no type that may be chosen is larger."""
     newest = owners(attempts)[-1]
     here = index_of(sizing.course.terms, newest.pool.instance_type)
     if here is None:
@@ -496,7 +496,7 @@ def rescue(sizing: Sizing, attempts: Sequence[Attempt], used_bytes: float, now: 
 
 
 def of_size(size: SizeSeen, here: Market, ranked: Sequence[Offer]) -> Offer | None:
-    """The best of the type that is wanted, in the market that the job is in or for no more than was reckoned with."""
+    """The best offer of the wanted type, in the job's present market or for no more than the assumed price."""
     most = size.usd_micros_per_hour * (1 + SAME_PRICE)
     right = (o for o in ranked if o.pool.instance_type == size.kind)
     return next((o for o in right if o.market is here or o.price_usd_micros_per_hour <= most), None)

@@ -13,20 +13,20 @@ from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import HeldBy, JobSpec, Wish, rehearses
 from spotsurfer.model.snapshot import JobSeen, QuietSeen
 
-# The controller suspends a job by itself, with a reason, and lets it go on again. Pure.
+# ---- Suspension by the controller, with a reason
 #
-# `suspended` is the wish; what follows is what follows a user's own: the final save, the release of the machine, HELD.
-# `held_by` says who wanted it. A user's `suspend` takes such a job over, a user's `resume` ends any suspension. A job
-# is woken by its user, or by a connection to its front.
+# `suspended` returns the wish. The steps are the same as after a user's `suspend`: the final save, the release of the machine,
+# HELD. `held_by` records who wanted it. A user's `suspend` takes such a job over, a user's `resume` ends any suspension. The
+# user, or a connection to one of the job's ports, wakes the job.
 
 
 def suspended(seen: JobSeen, by: HeldBy, why: str) -> SetWish:
-    """Save the job, give its machine back, and keep it until `by` or its user lets it go on."""
+    """The wish to save the job, release its machine, and hold it until `by` or its user resumes it."""
     return SetWish(seen.job.id, Wish.HOLD, why, held_by=by)
 
 
 def can_be(holder: AttemptView) -> bool:
-    """The job runs and could be saved just now: nothing is lost with its machine."""
+    """Whether the job runs and could be saved now, so that no work is lost with its machine."""
     agent = holder.agent
     if holder.attempt.state is not A.RUNNING or agent is None or holder.unsaved or holder.noticed or agent.frozen:
         return False
@@ -34,7 +34,7 @@ def can_be(holder: AttemptView) -> bool:
 
 
 def coming_back(seen: JobSeen, own: Sequence[AttemptView]) -> SetWish | None:
-    """A job that the controller wanted to suspend and that could not be saved runs on; None for any other."""
+    """The wish to run on for a job that the controller wanted to suspend and could not save; None for any other job."""
     job = seen.job
     if job.held_by is HeldBy.USER or (failed := failed_drain(own)) is None:
         return None
@@ -42,22 +42,21 @@ def coming_back(seen: JobSeen, own: Sequence[AttemptView]) -> SetWish | None:
 
 
 def failed_drain(own: Sequence[AttemptView]) -> str | None:
-    """What the holder says of the final save that was asked for and failed; None where none did."""
+    """The holder's error of the requested final save; None if it did not fail."""
     return next((c.drain_error for c in own if c.drain_error is not None), None)
 
 
-# When is a job idle, and suspended for it? Its user says after which time. Pure.
+# ---- Idleness: a job is suspended after the idle time that its user set
 #
-# Idle is what uses neither processors nor GPUs, window of usage by window of usage, and to what nobody is connected. What was
-# not
-# told counts as work: a machine that falls silent for a while makes the time begin anew, and GPUs that nobody sees are at work.
+# A job is idle if it uses neither processors nor GPUs in any usage window, and has no connections. Unknown usage counts as
+# work: after a gap in the reports the idle time begins anew, and GPUs without figures count as busy.
 
-UNTOLD = timedelta(seconds=120)  # between two windows: for so long nothing is concluded from what is missing
-HALF = WINDOW_SECONDS / 2  # a window that covers less says little yet; it is looked at again when it has grown
+UNTOLD = timedelta(seconds=120)  # longest gap between two windows that does not count as work
+HALF = WINDOW_SECONDS / 2  # a window that covers less is ignored until it has grown
 
 
 def followed(before: QuietSeen | None, windows: Iterable[tuple[datetime, Window]], spec: JobSpec) -> QuietSeen | None:
-    """What is known after these windows, oldest first, each with its beginning; some may be known already."""
+    """The idle state after these windows, oldest first, each with its start; some may be known already."""
     quiet = before
     for at, w in windows:
         if w.seconds >= HALF:
@@ -80,7 +79,7 @@ def _after(quiet: QuietSeen | None, at: datetime, w: Window, spec: JobSpec) -> Q
 
 
 def idle(seen: JobSeen, own: Sequence[AttemptView]) -> SetWish | None:
-    """The suspension of a job that did nothing for as long as its user bears; None where it works or can't be saved."""
+    """The suspension of a job that was idle for as long as its user allows; None if it works or can't be saved."""
     job, quiet = seen.job, seen.quiet
     holder = holder_of(own)
     if job.spec.idle_seconds is None or quiet is None or holder is None or not can_be(holder):
@@ -95,7 +94,7 @@ def idle(seen: JobSeen, own: Sequence[AttemptView]) -> SetWish | None:
 
 
 def said(quiet: QuietSeen, since: datetime, has_front: bool) -> str:
-    """Why, with its numbers."""
+    """The reason of the suspension, with its numbers."""
     gpus = ", its GPUs did nothing" if quiet.gpus_known else ""
     nobody = ", nobody was connected" if has_front else ""
     return f"idle since {since:%H:%M:%S} UTC: {quiet.cpu_cores:.3f} processors in use{gpus}{nobody}"

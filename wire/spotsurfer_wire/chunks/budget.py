@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from spotsurfer_wire.linux.memory import free_bytes
 
-# A number of bytes that several threads share.
+# ---- A number of bytes that several threads share
 
 
 class Room:
@@ -45,7 +45,7 @@ class Room:
         return self._used
 
 
-# What the chunk pipeline may use of a machine.
+# ---- What the chunk pipeline may use of a machine
 
 MEMORY_BYTES_MIN = 64 << 20  # a few of the largest chunks on their way at once
 ROOM_PART = 4  # of what is free; an image that is read may take half of it
@@ -68,7 +68,7 @@ class Limits:
 
     @property
     def room_bytes(self) -> int:
-        """What may be on its way just now: as allowed, but not what would push out the job whose bytes these are."""
+        """Bytes that may be on their way now: the limit, but never so much that the job itself loses memory."""
         return max(MEMORY_BYTES_MIN, min(self.memory_bytes, free_bytes() // ROOM_PART))
 
 
@@ -76,5 +76,5 @@ USUAL = Limits()  # where no configuration says more
 
 
 def unused_bytes() -> int:
-    """Memory that could be had now without pushing anything out."""
+    """Memory that is available now without pushing anything out."""
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,16 +1,15 @@
-"""What a chunk looks like in the store: as it is, or one byte that says how, then the bytes.
+"""What a chunk looks like in the store: the plain bytes, or one byte that names the form, then the encoded bytes.
 
-An object that is exactly as long as its chunk *is* the chunk: no byte is copied on the way to the disk or back. Compression
-counts only where it saves more than the marks below could ever add, so the two can't be mixed up. Nothing is given out whose
-name was not found right by its plain bytes.
+An object that is exactly as long as its chunk *is* the chunk: no byte is copied on the way to the disk or back. Compression is
+used only if it saves more than the marks below could ever add, so the two can't be confused. A reader gets plain bytes only
+after they were checked against the name.
 
-The name is a keyed pseudorandom function of the plain bytes, made as such functions are made fast: a universal hash of all
-under a secret key, then a pseudorandom function of that (Wegman and Carter 1981; AES-GCM-SIV, RFC 8452, is made so). The hash
-is GMAC (NIST SP 800-38D) under one fixed nonce. Tags under a nonce that is used twice give GMAC's key away to who sees them;
-nobody does: keyed BLAKE3 of the tag is the name. Without the keys two contents of at most 16 MiB have one name with a
-probability of at most 2^-107, whoever chose them (McGrew and Viega 2004: blocks / 2^128), and a changed object is as unlikely
-to pass for another. BLAKE3 of everything promised the same and took five times as long: every byte of every save and restore
-goes through here.
+The name is a keyed pseudorandom function of the plain bytes, in the usual fast construction: a universal hash under a secret
+key, then a pseudorandom function of that hash (Wegman and Carter 1981; AES-GCM-SIV, RFC 8452, does the same). The hash is GMAC
+(NIST SP 800-38D) under one fixed nonce. Whoever sees tags under a repeated nonce learns GMAC's key. Nobody sees them: the name
+is keyed BLAKE3 of the tag. Without the keys two contents of at most 16 MiB have the same name with a probability of at most
+2^-107, whoever chose them (McGrew and Viega 2004: blocks / 2^128), and a changed object is as unlikely to pass for another.
+BLAKE3 of all bytes promises the same and takes five times as long; every byte of every save and restore goes through here.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ FIXED_NONCE = bytes(NONCE_BYTES)  # makes a hash of GMAC; see above why that is 
 SAVED_BYTES_MIN = 64  # more than mark, nonce and tag together
 LEVEL = 1
 SAMPLE_BYTES, SAMPLES = 4096, 4
-WORTH = {"lz4": 0.92, "zstd": 0.95}  # of a sample or chunk: what must be left at most for compression to be worth it
+WORTH = {"lz4": 0.92, "zstd": 0.95}  # of a sample or chunk: compression is worth it if at most this share is left
 _local = threading.local()  # a compressor serves one thread at a time
 
 
@@ -50,7 +49,7 @@ def digest(data: Buffer, keys: Keys) -> str:
 
 
 def encode(data: Buffer, name: str, keys: Keys, how: str) -> Buffer:
-    """The stored form of plain bytes whose digest is `name`; `data` itself where it stays as it is. `how`: none, lz4, zstd."""
+    """The stored form of plain bytes with the digest `name`; `data` itself if it stays as it is. `how`: none, lz4, zstd."""
     packed = _packed(data, how)
     if not keys.encrypts:
         return data if packed is None else packed
@@ -71,7 +70,7 @@ def decode(stored: Buffer, expected: Stored, keys: Keys) -> bytes:
 
 
 def _packed(data: Buffer, how: str) -> bytes | None:
-    """Mark and compressed bytes, or None where that is not worth it."""
+    """Mark and compressed bytes, or None if that is not worth it."""
     if how == "none" or len(data) <= SAVED_BYTES_MIN or _is_noise(data, how):
         return None
     packed = _compressed(data, how)
@@ -81,7 +80,7 @@ def _packed(data: Buffer, how: str) -> bytes | None:
 
 
 def _is_noise(data: Buffer, how: str) -> bool:
-    """Whether a few small samples of a long chunk do not shrink: the rest is then not tried."""
+    """Whether a few small samples of a long chunk do not shrink; then the rest is not compressed."""
     if len(data) <= 4 * SAMPLES * SAMPLE_BYTES:
         return False
     view, step = memoryview(data), len(data) // SAMPLES
@@ -100,7 +99,7 @@ def _compressed(data: Buffer, how: str) -> bytes:
 
 
 def _opened(stored: Buffer, expected: Stored, keys: Keys) -> tuple[int, Buffer]:
-    """Kind and bytes, decrypted where they are encrypted."""
+    """Kind and bytes, decrypted if they were encrypted."""
     if not stored:
         raise Damaged("it is empty")
     kind, body = stored[0], memoryview(stored)[1:]
@@ -136,6 +135,6 @@ def _unpacked_lz4(body: Buffer, size: int) -> Buffer:
 
 
 def _unpacked_zstd(body: Buffer, size: int) -> Buffer:
-    if zstandard.frame_content_size(body) != size:  # the library believes a frame's own word on how much to make room for
+    if zstandard.frame_content_size(body) != size:  # the library allocates whatever size the frame claims
         raise ValueError("its frame promises another size")
     return zstandard.ZstdDecompressor().decompress(body, max_output_size=size)

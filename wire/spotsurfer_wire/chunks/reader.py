@@ -18,7 +18,7 @@ from spotsurfer_wire.linux.buffers import Buffer
 from spotsurfer_wire.manifest import Extents, Stored
 from spotsurfer_wire.store.port import ObjectStore, StoreError
 
-# Bytes kept by name up to a bound; the least recently used go first, and callers who want the same thing share one fetch.
+# ---- A bounded cache: the least recently used bytes go first, and callers who want the same thing share one fetch
 
 B = TypeVar("B", bound=Buffer)
 
@@ -33,7 +33,7 @@ class SharedCache(Generic[B]):
         self._lock = threading.Lock()
 
     def get(self, name: str, fetch: Callable[[], B], keep: bool = True) -> B:
-        """What is kept, else what `fetch` gives; a failure goes to all who waited for it and is not kept."""
+        """The cached bytes, else the result of `fetch`. A failure goes to all callers that waited for it and is not cached."""
         with self._lock:
             if name in self._kept:
                 self._kept.move_to_end(name)
@@ -67,7 +67,7 @@ class SharedCache(Generic[B]):
             self._used -= len(self._kept.popitem(last=False)[1])
 
 
-# From chunks in the store to plain bytes: fetched once, always verified, kept for a while, fetched ahead in a known order.
+# ---- The reader: from chunks in the store to plain bytes
 
 KEPT_PART = 2  # of the memory: half is for what is kept, half for what was fetched ahead and not asked for yet
 
@@ -98,9 +98,9 @@ class Reader:
         return self._plain.get(chunk.digest, lambda: self._taken(chunk) or self._fetched(chunk), keep)
 
     def ahead(self, chunks: Iterable[Stored]) -> None:
-        """Fetch these in the background, in this order, as far ahead of who asks for them as memory allows.
+        """Fetch these in the background, in this order, as far ahead of the caller as memory allows.
 
-        What fails is tried again, and said, when it is asked for.
+        A fetch that fails is repeated, and its failure raised, when the chunk is asked for.
         """
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._limits.puts, thread_name_prefix="ahead")
@@ -145,8 +145,8 @@ class Reader:
         with self._lock:
             alone = chunk.pack not in self._touched
             self._touched.add(chunk.pack)
-        if alone:  # maybe the only one that is wanted of it; whoever wants a second one gets the whole pack
-            with contextlib.suppress(StoreError):  # also the answer of some stores where the pack ends before
+        if alone:  # maybe the only chunk that is wanted of its pack; for a second one the whole pack is fetched
+            with contextlib.suppress(StoreError):  # also the answer of some stores if the pack ends before
                 return self._store.get_range(key, chunk.at, chunk.length)
         try:
             return memoryview(self._packs.get(chunk.pack, lambda: self._pack(key)))[chunk.at : chunk.at + chunk.length]
@@ -175,7 +175,7 @@ class Reader:
         return chunk.digest not in self._waiting and chunk.digest not in self._asked and not self._plain.has(chunk.digest)
 
     def _taken(self, chunk: Stored) -> bytes | None:
-        """What was fetched ahead, and its room is free; None where it was not, or that failed."""
+        """The bytes that were fetched ahead, whose room is free now; None if they were not, or if that failed."""
         with self._lock:
             self._asked.add(chunk.digest)
             size, future = self._waiting.pop(chunk.digest, (0, None))

@@ -7,8 +7,8 @@
     spotsurfer_job.please_checkpoint()           # a good moment: "save me soon"; returns at once
     spotsurfer_job.before_freeze(empty_caches)   # called in a thread of its own before each save, as long as it lets us
 
-Python 3.7 or later, standard library alone. Outside of spotsurfer every call does nothing. No call ever raises or waits. What
-is told lies in files of the job's own folder, so it is part of checkpoints and goes along to other machines.
+Python 3.7 or later, standard library alone. Outside of spotsurfer every call does nothing. No call ever raises or waits.
+Hints lie in files of the job's own folder, so they are part of checkpoints and move along to other machines.
 
 `before_freeze`: a callback that takes longer than some seconds is not waited for, one that raises is printed to standard
 error; the save goes on either way. It runs beside the program's other threads: take care of what they share. A process that was
@@ -32,16 +32,16 @@ _fifo: int | None = None
 
 
 def stage(name: str, memory: int | str = 0, cores: float = 0) -> bool:
-    """Tell what the program does now, in a few words, and what it will need for that. False: nobody was told.
+    """Report what the program does now, in a few words, and what it will need for that. False: outside of spotsurfer.
 
-    `memory`: bytes, or a text like "40G"; holds until the next stage. 0 = nothing is said of it.
+    `memory`: bytes, or a text like "40G"; holds until the next stage. 0 = unknown.
     """
     needs = [f"{key}={value}" for key, value in (("memory", memory), ("cores", cores)) if value]
     return _tell(STAGE, "\n".join([" ".join(str(name).split()), *needs]))
 
 
 def please_checkpoint() -> bool:
-    """Ask for a save soon. Wishes that come faster than every half minute count as one. False: nobody was asked."""
+    """Ask for a save soon. Several requests within half a minute count as one. False: outside of spotsurfer."""
     return _tell(CHECKPOINT, "please")
 
 
@@ -83,7 +83,7 @@ def _tell(name: str, text: str) -> bool:
 
 
 def _put(folder: str, name: str, text: str) -> bool:
-    """Whole or not at all."""
+    """Write a file whole or not at all."""
     half = os.path.join(folder, f".{name}.{os.getpid()}.{threading.get_ident()}")  # noqa: PTH118
     try:
         with open(half, "w", encoding="utf-8", errors="replace") as f:  # noqa: PTH123
@@ -95,7 +95,7 @@ def _put(folder: str, name: str, text: str) -> bool:
 
 
 def _forked() -> None:
-    """The thread that listens stayed with the parent."""
+    """After a fork: the listening thread stayed with the parent."""
     global _fifo, _lock
     _lock = threading.Lock()
     _callbacks.clear()

@@ -1,4 +1,7 @@
-"""Where bytes lie. Apart from `buffers`, for numpy takes a tenth of a second to load and the shim of a job needs none of it."""
+"""The address of a buffer.
+
+This is apart from `buffers` because numpy takes a tenth of a second to load, and a job's shim does not need it.
+"""
 
 from __future__ import annotations
 
@@ -8,5 +11,5 @@ from spotsurfer_wire.linux.buffers import Buffer
 
 
 def address(data: Buffer) -> int:
-    """Where bytes lie in our memory; for as long as somebody holds them."""
+    """The address of bytes in our memory; valid while somebody holds them."""
     return int(np.frombuffer(data, dtype=np.uint8).ctypes.data)

@@ -11,7 +11,7 @@ from pathlib import Path
 from spotsurfer_wire.linux import procfs
 from spotsurfer_wire.linux.procfs import mount_lines
 
-# Where a process's control groups lie, and which files count memory there.
+# ---- Where a process's control groups lie, and which files count memory there
 
 UNIFIED = ""
 
@@ -30,12 +30,12 @@ class MemoryFiles:
     kills: str  # the file with a line `oom_kill`
 
     def page_cache(self, folder: Path) -> int:
-        """Bytes of a group that give way when memory is short. Raises OSError, ValueError."""
+        """Bytes of a group's page cache, which the kernel can drop when memory is short. Raises OSError, ValueError."""
         stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
         return sum(int(stat.get(name, 0)) for name in (self.idle, self.active))
 
     def killed(self, folder: Path) -> int:
-        """Processes of a group that the kernel ended for want of memory, since it was made. Raises OSError, ValueError."""
+        """Number of processes that the out-of-memory killer ended in a group since it was made. Raises OSError, ValueError."""
         told = dict(line.split() for line in (folder / self.kills).read_text().splitlines())
         return int(told.get("oom_kill", 0))
 
@@ -91,27 +91,27 @@ def _place(mounted: tuple[str, str] | None, path: str) -> str | None:
         return point.rstrip("/") + path.rstrip("/")
     if path == root or path.startswith(root + "/"):
         return point + path[len(root) :].rstrip("/")
-    return point  # a mount of another root: what we see at its point is ours to use
+    return point  # a mount of another root: its mount point shows the part that we may use
 
 
-# Control groups v2: the controllers that a job's group needs, and the leaf for whoever would be in their way.
+# ---- Delegation in v2: the controllers that a job's group needs, and the leaf for processes in the way
 #
-# A group has a controller's files only if the group above hands it on (`cgroup.subtree_control`), which the kernel refuses
-# (EBUSY) while processes are in the group above itself. So they go into a leaf beside the job's group: the shim in its scope
-# on a
-# machine with systemd, process 1 and agent in a box. They go first: `cpu` and `pids` alone would not be refused, but make the
-# group a threaded one, whose leaf takes no process. Sources: cgroup-v2.rst, "No Internal Process Constraint" and "Threads".
+# A group has a controller's files only if the group above hands the controller on (`cgroup.subtree_control`). The kernel
+# refuses that (EBUSY) while the upper group itself holds processes. So these move into a leaf beside the job's group: the shim
+# in its scope on a machine with systemd, process 1 and the agent in a box. They move first: the kernel would accept `cpu` and
+# `pids` alone, but make the group a threaded one, whose leaf takes no process. Sources: cgroup-v2.rst, "No Internal Process
+# Constraint" and "Threads".
 
 LEAF = "spotsurfer-leaf"
 CONTROLLERS = ("memory", "cpu", "io", "pids")  # those that the kernel has are handed on
-# What a job's group must have: to stand still, to be stopped before memory ends, to tell what it uses and of kills for memory.
+# What a job's group must have: to freeze, to stop before memory ends, to report its usage and out-of-memory kills.
 FILES = ("cgroup.freeze", "memory.high", "memory.current", "memory.stat", "memory.events")
 UNSEEN = "0"  # how the kernel lists a process of another pid namespace
 SETTLE_SECONDS = 10.0
 
 
 def home(folder: Path) -> Path:
-    """Where groups of a process lie that is in `folder` itself: never below a leaf, which can't have any with controllers."""
+    """The folder for groups of a process that is in `folder`: never below a leaf, where groups can't have controllers."""
     return folder.parent if folder.name == LEAF else folder
 
 
@@ -121,9 +121,9 @@ def lacking(folder: Path) -> list[str]:
 
 
 def delegate(folder: Path) -> None:
-    """Groups in `folder` get the controllers that there are; processes in the folder itself go into its leaf. Idempotent.
+    """Groups in `folder` get the available controllers; processes in the folder itself move into its leaf. Idempotent.
 
-    Raises OSError where a process can't be moved. A controller that is not handed down to `folder` is left out.
+    Raises OSError if a process can't be moved. A controller that is not handed down to `folder` is left out.
     """
     above = [p for p in folder.parents if (p / "cgroup.controllers").exists()]
     for group in reversed(above):
@@ -136,7 +136,7 @@ def delegate(folder: Path) -> None:
 
 
 def settle(folder: Path) -> None:
-    """Move the processes of `folder` itself into its leaf, which is made. Raises OSError where one can't be moved."""
+    """Move the processes of `folder` itself into its leaf, which this makes. Raises OSError if one can't be moved."""
     leaf = folder / LEAF
     leaf.mkdir(exist_ok=True)
     leaf.chmod(0o755)
@@ -153,25 +153,25 @@ def settle(folder: Path) -> None:
 
 
 def _held(folder: Path) -> bool:
-    """Whether processes in `folder` itself are in the way. The top of all, which alone has no type, may have some."""
+    """Whether processes in `folder` itself are in the way. Only the root group, which has no type, may have some."""
     return (folder / "cgroup.type").exists() and bool(read(folder / "cgroup.procs").split())
 
 
 def _missing(folder: Path) -> list[str]:
-    """What is there and not handed on."""
+    """Controllers that are available and not handed on."""
     have, on = read(folder / "cgroup.controllers").split(), read(folder / "cgroup.subtree_control").split()
     return [name for name in CONTROLLERS if name in have and name not in on]
 
 
 def _hand_on(folder: Path) -> None:
-    """Hand on what is there. A kernel that refuses one may still have the others: `cpu` beside real-time processes."""
+    """Hand on the available controllers. A kernel that refuses one may accept others: `cpu` beside real-time processes."""
     for name in _missing(folder):
         with contextlib.suppress(OSError):
             write(folder / "cgroup.subtree_control", f"+{name}")
 
 
 def read(file: Path) -> str:
-    """A file of the kernel's; "" where it can't be read."""
+    """The text of a kernel file; "" if it can't be read."""
     try:
         return file.read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""Memory: how much is free here, the level at which a job is frozen before it ends, and what malloc keeps."""
+"""Memory: how much is free here, and how much of it malloc keeps."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from pathlib import Path
 
 from spotsurfer_wire.linux import cgroups, procfs
 
-# The levels of memory at which a job is frozen before its machine's memory ends.
-
-
-# What malloc keeps of this process's memory.
+# ---- What malloc keeps of this process's memory
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -23,8 +20,8 @@ _USUAL_BYTES = 128 << 10  # glibc's own value of both
 
 
 def share_heap() -> None:
-    """Threads that begin from now on share one heap: what is free at the end of a heap of their own is never given back, and
-    a save or two would leave hundreds of megabytes there.
+    """Threads that begin from now on share one heap. A thread's own heap never gives back the free memory at its end, and a
+    save or two would leave hundreds of megabytes there.
     """
     option = getattr(_libc, "mallopt", None)
     if option is not None:
@@ -32,16 +29,16 @@ def share_heap() -> None:
 
 
 def reuse_memory() -> None:
-    """Let buffers of some megabytes be used again instead of being given back each time: the first touch of every page costs
-    more than what is done with it. `trim_memory` gives it back. See mallopt(3); other C libraries than glibc do as they do.
+    """Reuse buffers of some megabytes instead of giving them back each time: the first touch of every page costs more than
+    the work on it. `trim_memory` gives the memory back. See mallopt(3); without glibc this does nothing.
     """
     share_heap()
     _keep_free(_BUFFER_BYTES, _IDLE_BYTES)
 
 
 def return_memory() -> None:
-    """Give every buffer of some hundred kilobytes back to the machine when it is done with. The C library would keep as much as
-    it ever saw in use. For processes that live long and move much data now and then.
+    """Give every buffer of some hundred kilobytes back to the machine when it is freed. Otherwise the C library keeps as much
+    as was ever in use. For processes that live long and move much data now and then.
     """
     share_heap()
     _keep_free(_USUAL_BYTES, _USUAL_BYTES)
@@ -50,7 +47,8 @@ def return_memory() -> None:
 def trim_memory() -> None:
     """Give memory that this process does not use any more back to the machine, if its C library can.
 
-    It ends `reuse_memory`: large buffers go back by themselves again. It takes some milliseconds after a save of gigabytes.
+    This ends `reuse_memory`: large buffers are given back when they are freed again. It takes some milliseconds after a save of
+    gigabytes.
     """
     _keep_free(_USUAL_BYTES, _USUAL_BYTES)
     trim = getattr(_libc, "malloc_trim", None)
@@ -66,7 +64,7 @@ def _keep_free(mapped_from: int, idle: int) -> None:
         option(ctypes.c_int(_M_TRIM_THRESHOLD), ctypes.c_int(idle))
 
 
-# How much memory this process could still get: what the machine has, and what its control groups allow.
+# ---- How much memory this process could still get: what the machine has, and what its control groups allow
 
 _HIERARCHIES = (cgroups.V2_MEMORY, cgroups.V1_MEMORY)
 _SCORE = Path("/proc/self/oom_score_adj")
@@ -74,12 +72,12 @@ LEAST_PRECIOUS = "1000"  # see proc(5)
 
 
 def free_bytes() -> int:
-    """Bytes that could still be used without anything being killed for it."""
+    """Bytes that this process could still use without any process being killed for it."""
     return min([_machine("MemAvailable:"), *(_left(folder) for folder in _own_folders())])
 
 
 def lacking(needed_bytes: int) -> str:
-    """That there is less memory than this, as a sentence; "" = there is enough."""
+    """A sentence that less memory is free than this; "" = enough is free."""
     free = free_bytes()
     if free >= needed_bytes:
         return ""
@@ -101,7 +99,7 @@ def _number(path: Path) -> int | None:
 
 @contextlib.contextmanager
 def first_to_go() -> Iterator[None]:
-    """If the machine runs out of memory meanwhile, this process is killed and not the job: a save can be made again."""
+    """If the machine runs out of memory, the kernel kills this process and not the job: a save can be repeated."""
     before = _SCORE.read_text()
     _SCORE.write_text(LEAST_PRECIOUS)
     try:

@@ -1,4 +1,4 @@
-"""Lines of /proc/*/mountinfo."""
+"""Files below /proc: mountinfo, maps, status and descriptors of processes."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def text(pid: int | str, name: str) -> str:
 
 
 def lines(text: str) -> list[str]:
-    """Of a file of /proc. A line feed alone ends a line: the kernel escapes it in names, and no other character that does so in
-    a text.
+    """The lines of a file of /proc. Only a line feed ends a line: the kernel escapes it in names, but not the other characters
+    that end lines in a text.
     """
     return text.removesuffix("\n").split("\n") if text else []
 
@@ -70,41 +70,41 @@ def mappings(maps: str) -> Iterator[Mapping]:
 
 
 def status(pid: int) -> dict[str, str]:
-    """Its `status`, line by line. Raises OSError where it is gone."""
+    """The `status` of a process, line by line. Raises OSError if the process is gone."""
     told = Path(f"/proc/{pid}/status").read_bytes().decode(errors="replace")
     return {name: rest.strip() for name, _, rest in (line.partition(":") for line in lines(told))}
 
 
 def takes(pid: int, number: int) -> bool:
-    """Whether it catches, blocks or ignores this signal, so does not end by it at once. Raises OSError where it is gone."""
+    """Whether a process catches, blocks or ignores this signal, so does not end by it at once. Raises OSError if it is gone."""
     found = status(pid)
     masks = (found.get(name, "0") for name in ("SigCgt", "SigBlk", "SigIgn"))
     return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
 
 
 def runs_own(pid: int) -> bool:
-    """Whether it runs a program of its own, not its parent's until it has called exec. Raises OSError where it is gone."""
+    """Whether a process runs its own program; until it calls exec it runs its parent's. Raises OSError if it is gone."""
     one, other = (Path(f"/proc/{x}/exe").stat() for x in (pid, status(pid)["PPid"]))
     return (one.st_dev, one.st_ino) != (other.st_dev, other.st_ino)
 
 
 def children(pid: int) -> list[int]:
-    """Of its first thread, orphans that it took in behind its own. Raises OSError where it is gone."""
+    """Children of a process's first thread: its own, then adopted orphans. Raises OSError if the process is gone."""
     return [int(x) for x in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def number_inside(pid: int) -> int:
-    """Its number in the innermost pid namespace that it belongs to, which CRIU's images use too. Raises OSError."""
+    """A process's number in its innermost pid namespace, which CRIU's images use too. Raises OSError."""
     return int(status(pid).get("NSpid", str(pid)).split()[-1])
 
 
 def resident_bytes(pid: int) -> int:
-    """Its memory that is there, what it shares included. Raises OSError."""
+    """Resident memory of a process, shared memory included. Raises OSError."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
 
 
 def descriptors(pid: int) -> Iterator[tuple[int, str]]:
-    """Number of each open descriptor and what the kernel calls it; nothing where the process is gone."""
+    """Number of each open descriptor and the kernel's name for it; nothing if the process is gone."""
     with contextlib.suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 -- names are wanted
             with contextlib.suppress(OSError):
@@ -112,21 +112,21 @@ def descriptors(pid: int) -> Iterator[tuple[int, str]]:
 
 
 def flags(pid: int, fd: int) -> int:
-    """With which this descriptor was opened; 0 where it is closed by now."""
+    """The flags that this descriptor was opened with; 0 if it is closed by now."""
     with contextlib.suppress(OSError):
         return int(next(x for x in lines(text(pid, f"fdinfo/{fd}")) if x.startswith("flags:")).split()[1], 8)
     return 0
 
 
 def position(pid: int, fd: int) -> int:
-    """Where its next read begins; 0 where it is closed by now."""
+    """The position of the descriptor's next read; 0 if it is closed by now."""
     with contextlib.suppress(OSError):
         return int(next(x for x in lines(text(pid, f"fdinfo/{fd}")) if x.startswith("pos:")).split()[1])
     return 0
 
 
 def written_aside(pids: Iterable[int]) -> set[int]:
-    """Numbers of files that these may write without a call for each write: through mappings, or past the page cache."""
+    """Inode numbers of files that these processes may write without a call each time: by mappings, or past the page cache."""
     found: set[int] = set()
     for pid in pids:
         with contextlib.suppress(OSError):  # it has ended

@@ -1,4 +1,8 @@
-"""The object store by way of obstore; files of a local folder are written directly and durably."""
+"""The object store by way of obstore; files of a local folder are written directly and durably.
+
+Everything durable rests on one primitive: *create if absent*. S3, GCS, Azure, local disks and NFS all have it, and obstore
+supports all of them. Nothing here needs If-Match, because obstore's local store lacks it.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +32,17 @@ from spotsurfer_wire.linux.addresses import address
 from spotsurfer_wire.linux.buffers import Buffer
 from spotsurfer_wire.store.port import Listed, Rights, StoreDenied, StoreError, StoreFull, StoreUnreachable
 
-# Many objects into a folder, quickly and never torn: data first, then its name; names become durable all at once.
+# ---- Local files: many objects into a folder, quickly and never torn
 #
-# A file without a name is filled and written back, many side by side, and linked only then. So whatever has a name is whole,
-# also after a power failure, and only the folders are left to be made durable: once for a whole batch instead of once an
-# object.
+# Data comes first, then the name; all names become durable at once. A nameless file is filled and written back, many side by
+# side, and linked only then. So every file with a name is whole, also after a power failure. Only the folders must still be
+# made durable: once for a whole batch instead of once for each object.
 
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")  # keys that are their own file names
 CANNOT = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EXDEV})  # no files without a name here
 ALIGNMENT = 4096  # of memory and length, for the disk to read it directly; what every disk takes
 DIRECT_BYTES_MIN = 256 << 10
-SYNC_THREADS = 16  # flushes of one disk that are asked for together are done together
+SYNC_THREADS = 16  # a disk does concurrent flushes together
 
 
 class LooseFiles:
@@ -50,7 +54,7 @@ class LooseFiles:
         self._lock = threading.Lock()
 
     def create(self, key: str, data: Buffer) -> bool | None:
-        """Write if absent; None where this file system or key needs another way. Raises OSError."""
+        """Write if absent; None if this file system or key needs another way. Raises OSError."""
         if not _PLAIN.fullmatch(key):
             return None
         path = self._root / key
@@ -73,9 +77,9 @@ class LooseFiles:
 
 
 def create(root: Path, key: str, data: Buffer) -> bool | None:
-    """Write one object if absent; None where this file system or key needs another way. Raises OSError.
+    """Write one object if absent; None if this file system or key needs another way. Raises OSError.
 
-    Its name is not durable yet, and never one of less than the whole object.
+    Its name is not durable yet, but always stands for the whole object.
     """
     if not _PLAIN.fullmatch(key):
         return None
@@ -85,13 +89,13 @@ def create(root: Path, key: str, data: Buffer) -> bool | None:
 
 
 def read(root: Path, key: str, start: int = 0, length: int | None = None) -> bytes | None:
-    """An object or a part of it, in one copy; None where this key needs another way. Raises OSError."""
+    """An object or a part of it, with a single copy; None if this key needs another way. Raises OSError."""
     if not _PLAIN.fullmatch(key):
         return None
     fd = os.open(root / key, os.O_RDONLY | os.O_CLOEXEC)
     try:
         left = max(os.fstat(fd).st_size - start, 0)
-        size = left if length is None else min(length, left)  # memory for all that was asked for is taken at once
+        size = left if length is None else min(length, left)  # read() allocates the requested size at once
         data = os.pread(fd, size, start)
         while len(data) < size and (more := os.pread(fd, size - len(data), start + len(data))):
             data += more
@@ -101,7 +105,7 @@ def read(root: Path, key: str, start: int = 0, length: int | None = None) -> byt
 
 
 def fsync_all(paths: Iterable[Path]) -> None:
-    """Many files or folders at once: a disk does flushes together that are asked for together."""
+    """Flush many files or folders at once: a disk does concurrent flushes together."""
     with ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="fsync") as threads:
         for _ in threads.map(fsync, paths):
             pass
@@ -128,7 +132,7 @@ def _with_parents(folders: Iterable[Path], root: Path) -> set[Path]:
 
 
 def _is_aligned(view: memoryview) -> bool:
-    """Whether the disk can take it from where it lies: no copy into the page cache, no memory for that."""
+    """Whether the disk can read the buffer directly, without a copy in the page cache."""
     if len(view) < DIRECT_BYTES_MIN or len(view) % ALIGNMENT:
         return False
     return address(view) % ALIGNMENT == 0
@@ -169,24 +173,21 @@ def _nameless(folder: Path, direct: int) -> int:
     return os.open(folder, flags, 0o644)
 
 
-# Objects in shared storage. Everything durable rests on one primitive: *create if absent*.
-#
-# S3, GCS, Azure, local disks and NFS all have it; obstore speaks to all of them. Nothing here needs If-Match, because
-# obstore's local store has none.
+# ---- The store
 
 RETRY_SECONDS = 10.0  # obstore's default of 180 s would hide an outage from the lease
-# What obstore says of a server that gave no whole answer, or one that means "later". A local store says neither.
-# What S3 says to credentials that are over, or to a request that was signed by a clock that is wrong; some of it as 400.
+# obstore's words for a server that gave no whole answer, or one that means "later". A local store gives neither.
+# S3's answers to expired credentials, or to a request that was signed by a wrong clock; some of them with status 400.
 REFUSED = re.compile(
     r"403 Forbidden|<Code>(?:ExpiredToken|InvalidToken|TokenRefreshRequired|InvalidAccessKeyId|RequestTimeTooSkewed)</Code>"
 )
-# Options by which S3 is told whose request it is; where none is given, credentials come from elsewhere.
+# Options that carry S3 credentials; without them credentials come from elsewhere.
 SECRET_OPTIONS = frozenset({"access_key_id", "secret_access_key", "token", "session_token", "skip_signature"})
 SKEWED = "RequestTimeTooSkewed"
 PASSING = re.compile(r"HTTP error|non-2xx status code: (408|429|500|502|503|504)\b")
 RANGE_BYTES = 16 << 20  # of a file read piece by piece
-# Of a file that is sent: bytes of a part, and parts under way, which is what is in memory. S3 takes no smaller part; a disk is
-# not faster with larger ones.
+# For a file that is sent: bytes of a part, and parts under way, which are in memory. S3 accepts no smaller part; a disk is not
+# faster with larger ones.
 PARTS_FAR, PARTS_HERE = (5 << 20, 4), (1 << 20, 2)
 
 
@@ -194,7 +195,7 @@ class ObstoreStore:
     """Any store that obstore speaks to."""
 
     def __init__(self, store: Any, root: Path | None = None, refused: Callable[[], None] | None = None) -> None:
-        """`refused` is called where the store denies our rights: who renews them may have newer ones."""
+        """`refused` is called when the store denies our rights, so that newer credentials can be fetched."""
         self._store = store
         self._refused = refused
         self._root = root  # of a local store: obstore does not fsync there, we do
@@ -215,7 +216,7 @@ class ObstoreStore:
                 return made
             self._put(key, data, "create")
         except AlreadyExistsError:
-            self._make_durable(key)  # maybe our own, from before a crash: who hears of it relies on it
+            self._make_durable(key)  # maybe our own, from before a crash: callers rely on it
             return False
         return True
 
@@ -284,7 +285,7 @@ class ObstoreStore:
             raise self._error(e, source) from e
 
     def put_file(self, key: str, path: Path) -> int:
-        """Write or overwrite from a file, in parts where it is large."""
+        """Write or overwrite from a file, in parts if it is large."""
         with path.open("rb") as f:
             size = os.fstat(f.fileno()).st_size
             try:
@@ -376,7 +377,7 @@ def open_store(url: str, options: Mapping[str, str] | None = None, rights: Right
 
 
 def _check(key: str) -> None:
-    """Names that others wrote (a checkpoint in a head entry, an output) become parts of keys. Raises StoreError."""
+    """Check a key: it may contain names that others wrote (a checkpoint in a head entry, an output). Raises StoreError."""
     if not {"", ".", ".."}.isdisjoint(key.split("/")):
         raise StoreError(f"{key!r} is no key: it has an empty part, or one that leads elsewhere")
 
@@ -395,7 +396,7 @@ def _error(e: Exception, key: str) -> StoreError:
     denied = isinstance(e, PermissionDeniedError | UnauthenticatedError | PermissionError)
     if SKEWED in text:
         return StoreDenied(f"{key}: the store refuses our requests because this machine's clock is wrong; set it ({text})")
-    if denied or REFUSED.search(text):  # of a listing obstore makes no error of its own
+    if denied or REFUSED.search(text):  # a refused listing raises no error class of its own in obstore
         return StoreDenied(text)
     if "No space left" in text or "Disk quota" in text or "QuotaExceeded" in text:
         return StoreFull(text)

@@ -11,7 +11,7 @@ from spotsurfer_wire.linux.buffers import Buffer
 
 
 class StoreError(Exception):
-    """The store did not do it: unreachable, full, failing. The outcome of a write is unknown."""
+    """A request failed: the store is unreachable, full or failing. The outcome of a write is unknown."""
 
 
 class StoreDenied(StoreError):
@@ -23,7 +23,7 @@ class StoreFull(StoreError):
 
 
 class StoreUnreachable(StoreError):
-    """No answer, or a server that stumbles: asking again may help."""
+    """No answer, or a temporary server error: a retry may help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class ObjectStore(Protocol):
     """Objects by key. Every method may raise StoreError and its children; after one, a write may or may not have happened."""
 
     def create(self, key: str, data: bytes) -> bool:
-        """Write durably if absent. False: somebody's object is there already, maybe our own after a lost answer."""
+        """Write durably if absent. False: an object is there already, maybe our own after a lost answer."""
         ...
 
     def create_later(self, key: str, data: Buffer) -> bool:
@@ -56,11 +56,11 @@ class ObjectStore(Protocol):
         ...
 
     def get(self, key: str) -> bytes | None:
-        """The whole object, or None where there is none."""
+        """The whole object, or None if there is none."""
         ...
 
     def get_range(self, key: str, start: int, length: int) -> bytes | None:
-        """A part of an object, shorter where the object ends before; None where there is no such object."""
+        """A part of an object, shorter if the object ends before; None if there is no such object."""
         ...
 
     def list(self, prefix: str, after: str | None = None) -> list[Listed]:
@@ -76,7 +76,7 @@ class Rights(Protocol):
     """Credentials that change: obstore calls it before a request."""
 
     def __call__(self) -> Any:
-        """An obstore `S3Credential`; whatever it raises is a refusal."""
+        """An obstore `S3Credential`; any exception counts as a refusal."""
         ...
 
     def refused(self) -> None:
@@ -92,7 +92,7 @@ class FileStore(ObjectStore, Protocol):
         ...
 
     def get_file(self, key: str, path: Path) -> int | None:
-        """The object into a new or emptied file; returns its size, None where there is none. OSError where the disk refuses."""
+        """The object into a new or emptied file; returns its size, None if there is none. OSError if the disk refuses."""
         ...
 
 
@@ -100,5 +100,5 @@ class CopyingStore(FileStore, Protocol):
     """A store that copies objects by itself, without a byte passing through us."""
 
     def copy(self, source: str, target: str) -> None:
-        """Make `target` the same as `source`, durably; StoreError where `source` is absent."""
+        """Make `target` the same as `source`, durably; StoreError if `source` is absent."""
         ...

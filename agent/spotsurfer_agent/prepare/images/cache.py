@@ -36,7 +36,7 @@ from spotsurfer_agent.prepare.images.registry import (
     failure,
 )
 
-# Whether an image is for this architecture.
+# ---- Architecture
 
 
 def check_architecture(pin: Pin, architecture: str) -> None:
@@ -49,7 +49,7 @@ def check_architecture(pin: Pin, architecture: str) -> None:
         )
 
 
-# An unpacked image: made aside by umoci, given its mount points, and put in place by one rename.
+# ---- Unpacking: umoci unpacks into a temporary folder, mount points are added, and one rename puts the image in place
 
 ROOT = "root"  # of an image's folder: its tree
 FOLDERS = ("/dev", "/proc", "/sys", "/run", "/tmp", "/var/tmp")  # noqa: S108 -- mount points
@@ -69,9 +69,9 @@ def unpack(tools: Tools, layout: Path, into: Path, reference: Reference) -> None
 
 
 def mount_points(root: Path, base: str, extra: Iterable[root_fs.Mount] = ()) -> None:
-    """Make what the job's mounts lie on: folders, and empty files for the files among them. Raises ImageError.
+    """Make the mount points of the job: folders, and empty files for mounted files. Raises ImageError.
 
-    Nothing is followed: an image's own link could lead out of its tree.
+    No link is followed: an image's own link could lead out of its tree.
     """
     for folder in (*FOLDERS, base):
         make(root, folder, folder=True)
@@ -82,7 +82,7 @@ def mount_points(root: Path, base: str, extra: Iterable[root_fs.Mount] = ()) -> 
 
 
 def working_folder(root: Path, folder: str) -> None:
-    """Make the image's working folder where it lacks it, as other tools do. What lies behind a link is left to the image."""
+    """Make the image's working folder if it is missing, as other tools do. Links are not followed."""
     parts = [x for x in os.path.normpath(folder).split("/") if x not in ("", ".")]
     way = [root.joinpath(*parts[: i + 1]) for i in range(len(parts))]
     if parts and not any(p.is_symlink() or p.is_file() for p in way):
@@ -90,7 +90,7 @@ def working_folder(root: Path, folder: str) -> None:
 
 
 def make(root: Path, path: str, *, folder: bool) -> None:
-    """One mount point. What is there in another form is replaced where it is a link or empty. Raises ImageError."""
+    """Make one mount point. An entry of another kind is replaced if it is a link or empty. Raises ImageError."""
     at = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         *above, last = [x for x in path.split("/") if x]
@@ -140,7 +140,7 @@ def _fresh(at: int, name: str) -> None:
 
 
 def settle(made: Path, place: Path) -> None:
-    """Give a finished folder its name, after everything in it is on the disk: it is there whole or not at all."""
+    """Rename a finished folder after everything in it is on the disk, so that it exists whole or not at all."""
     fd = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         syscalls.syncfs(fd)
@@ -155,7 +155,7 @@ def settle(made: Path, place: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Take an image's folder away: its name first, so that half of it is never taken for the whole."""
+    """Remove an image's folder: its name first, so that a half-removed one never counts as whole."""
     gone = folder.with_name(f".gone-{folder.name}")
     if folder.exists():
         shutil.rmtree(gone, ignore_errors=True)
@@ -163,32 +163,32 @@ def remove(folder: Path) -> None:
     shutil.rmtree(gone, ignore_errors=True)
 
 
-# The images of one machine: each unpacked once, below `<base>/images/<digest>`, kept while there is room.
+# ---- The shelf: each image unpacked once, below `<base>/images/<digest>`, kept while there is room
 #
-# A folder without a dot is whole. `.lock` keeps processes from unpacking the same twice; what begins with a dot otherwise is
-# left of somebody who was killed, and goes when the next one begins.
+# A folder without a dot is whole. `.lock` keeps processes from unpacking the same image twice. Other names with a leading dot
+# are leftovers of killed processes; the next process removes them when it begins.
 
 FOLDER = "images"
 FACTS = "image.json"  # beside the tree
 TREE_LAYOUT = "layout"
-UNPACKED_SHARE = 4  # an unpacked image takes about so many times what was sent
+UNPACKED_SHARE = 4  # an unpacked image is about so many times as large as the packed one
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """An image that is here, whole."""
+    """An image that is here and whole."""
 
     digest: str
     path: str  # of its tree
     config: ImageConfig
 
     def to_json(self) -> dict[str, Any]:
-        """For a file of the agent."""
+        """The JSON form, for a file of the agent."""
         return dataclasses.asdict(self)
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> Root:
-        """The same again. Raises TypeError, KeyError for what is not one."""
+        """The reverse of `to_json`. Raises TypeError, KeyError for other data."""
         return Root(str(raw["digest"]), str(raw["path"]), ImageConfig(**raw["config"]))
 
 
@@ -210,7 +210,7 @@ class Shelf:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Nobody else changes the shelf; what was left half done is gone."""
+        """Exclusive access to the shelf; leftovers are removed first."""
         self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         with (self.folder / ".lock").open("w") as f:
             fcntl.flock(f, fcntl.LOCK_EX)
@@ -220,7 +220,7 @@ class Shelf:
 
     @contextlib.contextmanager
     def aside(self, digest: str) -> Iterator[Path]:
-        """A folder on the same disk to make an image in; gone afterwards unless it was put in place."""
+        """A temporary folder on the same disk to make an image in; removed afterwards unless it was put in place."""
         made = self.folder / f".making-{_hex(digest)[:16]}"
         made.mkdir(mode=0o755)
         try:
@@ -229,7 +229,7 @@ class Shelf:
             shutil.rmtree(made, ignore_errors=True)
 
     def room(self, packed_bytes: int, keep: str, bytes_max: int) -> None:
-        """Let the images go that were not used for longest, until one that is sent as so many bytes fits. Raises ImageError.
+        """Remove the least recently used images until one of so many packed bytes fits. Raises ImageError.
 
         `bytes_max`: what all images may take; 0 = half of the disk.
         """
@@ -262,7 +262,7 @@ class Shelf:
         return self.folder / _hex(digest)
 
     def _held(self, keep: str) -> list[tuple[Path, int]]:
-        """Images with their sizes, that which was not used for longest first."""
+        """Images with their sizes, least recently used first."""
         found = []
         for place in self.folder.glob("[0-9a-f]*"):
             with contextlib.suppress(OSError, ValueError, KeyError):
@@ -276,7 +276,7 @@ def _hex(digest: str) -> str:
 
 
 def used_bytes(folder: Path) -> int:
-    """What a tree takes on the disk, links counted once."""
+    """Disk usage of a tree; hard links count once."""
     seen: set[int] = set()
     total = 0
     for at, _, names in os.walk(folder):
@@ -288,7 +288,7 @@ def used_bytes(folder: Path) -> int:
     return total
 
 
-# An image from its name to an unpacked tree on this machine: resolve, pin, fetch, unpack, put in place; each once.
+# ---- From a name to an unpacked image on this machine: resolve, pin, fetch, unpack, put in place; each once
 
 log = logging.getLogger(__name__)
 
@@ -304,7 +304,7 @@ class ImageRules:
 
 
 class Images:
-    """What one job needs of them on one machine. Safe to use from several threads."""
+    """The images of one job on one machine. Safe to use from several threads."""
 
     def __init__(
         self, base: Path, job: str, store: ObjectStore, tools: Tools, auth: Callable[[], bytes | None] = lambda: None
@@ -315,8 +315,9 @@ class Images:
         self._lock = threading.Lock()
 
     def digest(self, spec: Spec) -> str:
-        """The digest of the job's image as far as it is known without asking a registry; "" = the machine's own root, or
-        not known yet. Raises StoreError, ProtocolError.
+        """The digest of the job's image, without asking a registry; "" = the machine's own root, or not known yet.
+
+        Raises StoreError, ProtocolError.
         """
         if not spec.image:
             return ""
@@ -324,7 +325,7 @@ class Images:
         return found.digest if found is not None else ""
 
     def here(self, spec: Spec) -> Root | None:
-        """The job's image where it is unpacked here already. Raises StoreError, ProtocolError."""
+        """The job's image if it is unpacked here already. Raises StoreError, ProtocolError."""
         digest = self.digest(spec)
         return self._shelf.get(digest) if digest else None
 

@@ -1,10 +1,10 @@
 """Devices of the machine for a job with a container image, as the Container Device Interface describes them.
 
-A vendor's tool writes down, for each kind of device, what a container needs besides the device nodes: above all libraries of
-the machine's driver. NVIDIA's container toolkit does so in /etc/cdi or /run/cdi; where only its tool is there, that is asked.
-The job has the machine's accelerators in its /dev anyway, and its root can't be written: so the files are mounted where the
-description says, and what its hooks would do (links beside the libraries, the loader's cache) is done by a folder of links that
-the loader searches.
+For each kind of device, the vendor's tool describes what a container needs besides the device nodes: above all libraries of
+the machine's driver. NVIDIA's container toolkit writes this to /etc/cdi or /run/cdi; if only the tool is there, the agent
+runs it. The job has the machine's accelerators in its /dev anyway, and its root is read-only. So the files are mounted at
+the described paths, and a folder of links, which the loader searches, replaces the description's hooks (links beside the
+libraries, the loader's cache).
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from spotsurfer_agent.host.root_fs import Mount, make_folder
 from spotsurfer_agent.prepare.images.registry import ImageError, Kind
 
 FOLDERS = ("/etc/cdi", "/run/cdi")
-GENERATORS = {"nvidia.com/gpu": ("nvidia-ctk", "cdi", "generate", "--format=json")}  # kind -> who describes it
+GENERATORS = {"nvidia.com/gpu": ("nvidia-ctk", "cdi", "generate", "--format=json")}  # kind -> the tool that describes it
 TOOL_SECONDS = 60
 SEARCHED = "LD_LIBRARY_PATH"
-DRIVER = "/run/driver"  # of the job: names of libraries as programs ask for them
+DRIVER = "/run/driver"  # of the job: libraries under the names that programs ask for
 
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """What the devices that were asked for add to a job."""
+    """What the requested devices add to a job."""
 
     mounts: list[Mount] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)  # name in DRIVER -> the file that the job sees
 
     def added_to(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """An image's variables with those of the devices; the driver's libraries are searched before the image's own."""
+        """An image's variables and those of the devices; the loader searches the driver's libraries before the image's own."""
         searched = [DRIVER] if self.links else []
         searched += [x for x in (environment.get(SEARCHED, ""),) if x]
         return {**environment, **self.environment, **({SEARCHED: ":".join(searched)} if searched else {})}
@@ -46,7 +46,7 @@ class Devices:
 
 @functools.cache  # a machine's devices stay, and its tool takes a second
 def find(names: tuple[str, ...], folders: tuple[str, ...] = FOLDERS) -> Devices:
-    """What "vendor.com/class=device" needs of this machine. Raises ImageError where nothing here describes it."""
+    """What "vendor.com/class=device" needs of this machine. Raises ImageError if nothing here describes it."""
     found = Devices()
     for name in names:
         kind, _, device = name.partition("=")
@@ -56,7 +56,7 @@ def find(names: tuple[str, ...], folders: tuple[str, ...] = FOLDERS) -> Devices:
 
 
 def lay_links(devices: Devices, run: Path) -> None:
-    """Put the names of libraries into the job's own /run, which is `run` on this machine."""
+    """Put the links to libraries into the job's own /run, which is `run` on this machine."""
     folder = run / Path(DRIVER).name
     shutil.rmtree(folder, ignore_errors=True)
     if devices.links:
@@ -82,7 +82,7 @@ def _edits(name: str, kind: str, device: str, folders: Sequence[str]) -> Iterato
 
 
 def _descriptions(kind: str, folders: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Those that lie in files, then what the vendor's tool says. Files in YAML are left to the tool."""
+    """Descriptions from files, then from the vendor's tool. YAML files are left to the tool."""
     for path in sorted(p for folder in folders for p in Path(folder).glob("*.json")):
         yield from _parsed(path.read_text(errors="replace"))
     tool = GENERATORS.get(kind, ())
@@ -113,7 +113,7 @@ def _add(found: Devices, edits: Mapping[str, Any]) -> None:
 
 
 def _names(library: Path, target: str) -> dict[str, str]:
-    """What the machine calls this library beside its own name: the links of its folder that lead to it."""
+    """Further names of this library: links in its folder that lead to it."""
     real = library.resolve()
     beside = (x for x in library.parent.glob(f"{library.name.partition('.so')[0]}.so*") if x.resolve() == real)
     return {library.name: target, **{x.name: target for x in beside}}

@@ -1,4 +1,4 @@
-"""Asks a registry for container images through skopeo, and says what can go wrong with one."""
+"""Asks a registry for container images through skopeo, and explains what can go wrong with one."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from spotsurfer_agent.host import tools
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.linux import syscalls
 
-# What can go wrong with a container image: a table from the tools' own words to one sentence with the remedy.
+# ---- What can go wrong with an image: a table from the tools' own words to one sentence with the remedy
 #
-# The tools are skopeo and umoci; what no row knows is told in their words.
+# The tools are skopeo and umoci. If no row matches, their own words are shown.
 
 
 class Kind(StrEnum):
-    """Whose fault it is, and so what is done next."""
+    """Who caused the failure, which decides what happens next."""
 
     WRONG = "image"  # the job's or the registry's content: another machine would fare no better
-    LATER = "store"  # no answer, or a busy one: the same again later
-    MACHINE = "refused"  # this machine can't hold it: another type may
+    LATER = "store"  # no answer, or a busy registry: try again later
+    MACHINE = "refused"  # this machine can't hold the image: another type may
 
 
 class ImageError(Exception):
@@ -47,7 +47,7 @@ class ImageError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One kind of failure: what the tools say of it, whose it is, our sentence; {image}, {host} and {said} are filled in."""
+    """One kind of failure: the tools' words, who caused it, our sentence; {image}, {host} and {said} are filled in."""
 
     name: str
     said: str
@@ -129,23 +129,23 @@ ROWS = (
         "the registry {host} can't be reached ({said}): see that it runs and that the machine's network lets it through",
     ),
 )
-CERTIFICATE = "x509: "  # of what is wrong with a certificate: all before it is said by our sentence
+CERTIFICATE = "x509: "  # begins a certificate error: our sentence replaces the text before it
 OTHER = Row("other", "", Kind.WRONG, "the image {image} can't be used: {said}")
 
 
 def row(said: str) -> Row:
-    """The row of the table for what a tool said."""
+    """The row of the table for a tool's message."""
     return next((r for r in ROWS if re.search(r.said, said)), OTHER)
 
 
 def failure(said: str, image: str, host: str) -> ImageError:
-    """The error for what a tool said while it worked on `image` of the registry `host`."""
+    """The error for a tool's message about `image` of the registry `host`."""
     found = row(said)
     return ImageError(found.kind, found.sentence.format(image=image, host=host, said=gist(said)))
 
 
 def gist(said: str) -> str:
-    """The last part of a tool's words, which is the cause: they wrap it again and again."""
+    """The last part of a tool's message, which is the cause: the tools wrap it again and again."""
     lines = [x for x in said.strip().splitlines() if x.strip()] or ["no reason given"]
     found = re.search(r'msg="(.*?)"\s*$', lines[-1])
     text = found.group(1) if found else lines[-1]
@@ -154,7 +154,7 @@ def gist(said: str) -> str:
     return text if len(text) <= 200 else "…" + text[-199:]
 
 
-# What an image says of the program in it: entry point, environment, working folder, user.
+# ---- The image's configuration: entry point, environment, working folder, user
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +190,9 @@ class ImageConfig:
         return [*first, *(command or ([] if entry_point is not None else self.command))]
 
 
-# How skopeo is called: asking a registry what a name means, and fetching an image by its digest.
+# ---- Calls of skopeo: asking a registry what a name means, and fetching an image by its digest
 #
-# Signatures are not looked at: what is fetched is what the digest names, and the digest is the job's.
+# Signatures are not checked: the digest, which is the job's, determines what is fetched.
 
 log = logging.getLogger(__name__)
 
@@ -224,7 +224,7 @@ class Access:
 
 
 class Registry:
-    """Calls of skopeo with files of its own in `folder`, which may go afterwards."""
+    """Calls of skopeo with temporary files in `folder`."""
 
     def __init__(self, tools: Tools, folder: Path, access: Access) -> None:
         self._tools, self._folder, self._patience_seconds = tools, folder, access.patience_seconds
@@ -256,7 +256,7 @@ class Registry:
         return Found(digest, self.config(reference, digest), _packed(manifest))
 
     def config(self, reference: Reference, digest: str) -> ImageConfig:
-        """The configuration of one image. Raises ImageError, also where it is made for other machines."""
+        """The configuration of one image. Raises ImageError, also if it is made for other machines."""
         raw = self._ask(["inspect", "--config", "--raw", *self._options, reference.at(digest)], reference)
         config = ImageConfig.of_oci(_json(raw, reference))
         ours = architecture()
@@ -272,7 +272,7 @@ class Registry:
     # ------------------------------------------------------------ the call
 
     def _ask(self, words: list[str], reference: Reference, seconds: int | None = ASK_SECONDS) -> bytes:
-        """What skopeo answers; silence and stumbling are asked again for a while."""
+        """The answer of skopeo; after silence or a temporary error it asks again for a while."""
         end = time.monotonic() + self._patience_seconds
         for pause in itertools.chain(PAUSES_SECONDS, itertools.repeat(PAUSES_SECONDS[-1])):
             try:
@@ -304,14 +304,14 @@ class Registry:
         return out
 
     def _environment(self) -> dict[str, str]:
-        """No credentials and settings of this machine's users; its proxies count."""
+        """An environment without credentials and settings of this machine's users, but with its proxies."""
         names = {"HOME": "home", "TMPDIR": "tmp", "XDG_RUNTIME_DIR": "home"}
         trusted = {"SSL_CERT_DIR": ":".join(["/etc/ssl/certs", *self._trusted])} if self._trusted else {}
         return {**os.environ, **trusted, **{name: str(self._folder / path) for name, path in names.items()}}
 
 
 def architecture() -> str:
-    """This machine's, in the registries' words."""
+    """This machine's architecture, in the registries' words."""
     return ARCHITECTURES.get(platform.machine(), platform.machine())
 
 

@@ -1,11 +1,11 @@
 """Files by the SHA-256 of their content, on the disk of one machine, shared read-only by all jobs that it runs.
 
-A file is written under `partial/` and gets its name under `objects/` only when all of it was there and its digest was computed;
-renaming is one step, so whoever is killed leaves no half file that looks whole. After a power cut a renamed file may lack its
-bytes all the same: so a file counts only within the boot in which it was written, or once its digest was computed again.
+A file is written under `partial/` and gets its name under `objects/` only when all of it is there and its digest was
+computed. Renaming is one step, so a killed process leaves no half file that looks whole. After a power cut a renamed file
+may still lack bytes. So a file counts only within the boot in which it was written, or after its digest was computed again.
 
-A job's *view* is a folder of hard links, so the number of links says whether a file is in use. `partial/<name>` is also the
-lock of who fetches it: the kernel gives it back when its holder dies.
+A job's *view* is a folder of hard links, so the number of links shows whether a file is in use. `partial/<name>` is also
+the lock of the process that fetches it: the kernel releases it when its holder dies.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from pathlib import Path
 from spotsurfer_agent.prepare.inputs.sources import InputTrouble, Kind
 
 READ_BYTES = 1 << 20
-SPARE_BYTES = 64 << 20  # left for everybody else on the disk
-# The same on every machine, so that a program which compares times sees the same: 2000-01-01.
+SPARE_BYTES = 64 << 20  # left free for others on the disk
+# The same on every machine, for programs that compare times: 2000-01-01.
 MODIFIED_NS = 946_684_800 * 10**9
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -39,7 +39,7 @@ class Partial:
     fd: int
 
     def release(self) -> None:
-        """Remove what was not kept, and let others have a go. Idempotent."""
+        """Remove the file unless it was kept, and let others fetch. Idempotent."""
         if self.fd >= 0:
             if _is_still(self.fd, self.path):
                 self.path.unlink(missing_ok=True)
@@ -51,16 +51,16 @@ class Cache:
     """One folder; safe for several threads and processes. `bytes_max` 0: as much as the disk has."""
 
     def __init__(self, folder: Path, bytes_max: int = 0, boot: str | None = None) -> None:
-        """Raises nothing: the folder is made when something is kept."""
+        """Raises nothing: the folder is made on first use."""
         self.folder, self._bytes_max = folder, bytes_max
         self._boot = boot if boot is not None else _boot()
-        self._good: set[str] = set()  # digests that this process saw to be whole
+        self._good: set[str] = set()  # digests that this process found whole
         self._lock = threading.Lock()
 
     # ------------------------------------------------------------ what is there
 
     def link(self, digest: str, target: Path) -> bool:
-        """Give a view one of its files; False where the cache does not hold it. Raises OSError."""
+        """Link a file into a view; False if the cache does not hold it. Raises OSError."""
         with self._shared():
             if not self._is_whole(digest):
                 return False
@@ -73,14 +73,14 @@ class Cache:
             return True
 
     def known(self, name: str) -> str:
-        """The digest of what was fetched under a name (see `learn`); "" where nothing was."""
+        """The digest of the file that was fetched under a name (see `learn`); "" = none."""
         with contextlib.suppress(OSError, ValueError):
             digest = (self.folder / "known" / name).read_text()
             return digest if len(digest) == 64 else ""
         return ""
 
     def learn(self, name: str, digest: str) -> None:
-        """What lies behind a name that changes with the content."""
+        """Record the digest behind a name that changes with the content."""
         path = self.folder / "known" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_name(f".{secrets.token_hex(8)}")
@@ -95,7 +95,7 @@ class Cache:
     # ------------------------------------------------------------ how it gets there
 
     def begin(self, name: str, *, wait: bool) -> Partial | None:
-        """The right to fetch what has this name, with an empty file for it; None where another has it and `wait` is not set."""
+        """The right to fetch this name, with an empty file for it; None if another has it and `wait` is not set."""
         path = self.folder / "partial" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         while True:
@@ -110,10 +110,10 @@ class Cache:
             if _is_still(fd, path):
                 os.ftruncate(fd, 0)
                 return Partial(path, fd)
-            os.close(fd)  # its holder finished, and took the name along
+            os.close(fd)  # its holder finished, and the name is gone
 
     def keep(self, partial: Partial, digest: str) -> None:
-        """All of it is there and this is its digest: from now on it counts. What it was fetched as is the caller's to note."""
+        """The file is complete and has this digest: from now on it counts. The caller records the name that it was fetched by."""
         os.fchmod(partial.fd, 0o444)
         os.utime(partial.fd, ns=(MODIFIED_NS, MODIFIED_NS))
         path = self._object(digest)
@@ -124,7 +124,7 @@ class Cache:
                 partial.path.replace(path)
 
     def make_room(self, wanted: int) -> None:
-        """See that so many bytes fit, if need be by removing files that no view uses, the longest unused first.
+        """Make so many bytes fit, if necessary by removing files that no view uses, least recently used first.
 
         Raises InputTrouble.
         """
@@ -141,7 +141,7 @@ class Cache:
     # ------------------------------------------------------------ views
 
     def fresh_view(self, owner: str) -> Path:
-        """An empty folder for one job; what an earlier try left in it is gone."""
+        """An empty folder for one job; leftovers of an earlier try are removed."""
         path = self.view(owner)
         shutil.rmtree(path, ignore_errors=True)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -149,11 +149,11 @@ class Cache:
         return path
 
     def view(self, owner: str) -> Path:
-        """Where the view of a job lies."""
+        """The folder of a job's view."""
         return self.folder / "views" / owner
 
     def drop_view(self, owner: str) -> None:
-        """The job is gone from this machine; its files may go when room is needed."""
+        """The job has left this machine; its files may be removed when room is needed."""
         shutil.rmtree(self.view(owner), ignore_errors=True)
 
     # ------------------------------------------------------------ inside
@@ -197,13 +197,13 @@ class Cache:
 
     def _unused(self) -> list[Path]:
         found = [(p, st) for p in self._objects() if (st := p.stat()).st_nlink == 1]
-        return [p for p, _ in sorted(found, key=lambda x: x[1].st_ctime_ns)]  # linking and unlinking set it
+        return [p for p, _ in sorted(found, key=lambda x: x[1].st_ctime_ns)]  # the time of the last link or unlink
 
     def _shared(self) -> contextlib.AbstractContextManager[None]:
         return self._locked(fcntl.LOCK_SH)
 
     def _alone(self) -> contextlib.AbstractContextManager[None]:
-        """Nobody gives a file to a view while unused ones are removed."""
+        """A lock: nobody links a file into a view while unused files are removed."""
         return self._locked(fcntl.LOCK_EX)
 
     @contextlib.contextmanager
@@ -228,7 +228,7 @@ def sha256_of(path: Path, halt: Callable[[], None] = lambda: None) -> str:
 
 
 def _make_folders(path: Path) -> None:
-    """A folder of a view, for every user of the job to look into, whatever files the agent else makes for itself alone."""
+    """Make folders of a view that every user of the job may read, independent of the agent's umask."""
     if not path.is_dir():
         _make_folders(path.parent)
         path.mkdir(exist_ok=True)

@@ -1,4 +1,8 @@
-"""Inputs of a job on this machine: fetched into the cache, in place before each start and restore, with their mounts."""
+"""Inputs of a job on this machine: fetched into the cache, in place before each start and restore, with their mounts.
+
+The store pins what the first start found before the job starts. Later, a cached file with the pinned digest is as good as
+the original. Any other file is compared with its server's facts before the fetch, and by its digest after it.
+"""
 
 from __future__ import annotations
 
@@ -26,35 +30,35 @@ from spotsurfer_agent.prepare.inputs.shared_file_systems import Shares
 from spotsurfer_agent.prepare.inputs.sources import InputTrouble, Kind, Seen, Sources
 from spotsurfer_agent.store.retry import Retry
 
-# Files from their sources into the cache and the job's view, many at a time.
+# ---- Fetching: files from their sources into the cache and the job's view, many at a time
 
-THREADS = 16  # requests at once: one at a time waits more for answers than for bytes
+THREADS = 16  # requests at once: a single one spends most time waiting for answers
 PART_BYTES = 32 << 20  # of a large file, asked for at once
-PATIENCE_SECONDS = 60.0  # a server may be silent for so long, again and again, as long as bytes come in between
+PATIENCE_SECONDS = 60.0  # a server may be silent for so long, repeatedly, as long as bytes come in between
 
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """One file to be had. `pinned` is what it was at the job's first start; None = this is the first."""
+    """One file to fetch. `pinned` is the file at the job's first start; None = this is the first."""
 
     seen: Seen
     pinned: Pinned | None = None
 
     @property
     def name(self) -> str:
-        """What tells this content apart from others before it was fetched; each time another where nothing does."""
+        """A name for this content before the fetch; a new one each time if nothing identifies the content."""
         told = self.digest or (self.seen.version and f"{self.seen.source}\0{self.seen.size}\0{self.seen.version}")
         return hashlib.sha256((told or os.urandom(16).hex()).encode()).hexdigest()
 
     @property
     def digest(self) -> str:
-        """The SHA-256 that it must have; "" = not known yet."""
+        """The required SHA-256; "" = not known yet."""
         return self.pinned.sha256 if self.pinned is not None else self.seen.fetch.sha256.lower()
 
 
 @dataclass
 class Fetching:
-    """One go. `halt` raises where nobody wants it any more; `moved` hears of bytes that came."""
+    """One fetch of many files. `halt` raises when it is not wanted any more; `moved` gets the number of received bytes."""
 
     cache: Cache
     sources: Sources
@@ -63,11 +67,11 @@ class Fetching:
     halt: Callable[[], None] = lambda: None
     moved: Callable[[int], None] = lambda _: None
     threads: int = THREADS
-    _ranges: dict[str, bool] = field(default_factory=dict, init=False)  # by source: whether it is given in parts
+    _ranges: dict[str, bool] = field(default_factory=dict, init=False)  # by source: whether it supports parts
     _over: threading.Event = field(default_factory=threading.Event, init=False)
 
     def all(self, wants: Sequence[Want]) -> list[Pinned]:
-        """Every file, in its place in the view. Raises InputTrouble, Unreachable, and what `halt` raises."""
+        """Put every file into its place in the view. Raises InputTrouble, Unreachable, and what `halt` raises."""
         missing = sum(w.seen.size for w in wants if not self._is_here(w))
         try:
             self.cache.make_room(missing)
@@ -81,7 +85,7 @@ class Fetching:
 
     def _together(self, wants: Sequence[Want]) -> list[Pinned]:
         with ThreadPoolExecutor(self.threads, "inputs") as pool, ThreadPoolExecutor(self.threads, "parts") as parts:
-            # First what nobody else on this machine fetches just now; the rest is likely here when we come back to it.
+            # First the files that no other process here fetches just now; the others are probably here afterwards.
             first = self._each(pool, wants, lambda w: self._one(w, parts, wait=False))
             left = [w for w, done in zip(wants, first, strict=True) if done is None]
             second = iter(self._each(pool, left, lambda w: self._one(w, parts, wait=True)))
@@ -112,19 +116,19 @@ class Fetching:
     # ------------------------------------------------------------ one file
 
     def _one(self, w: Want, parts: ThreadPoolExecutor, *, wait: bool) -> Pinned | None:
-        """The file in the view; None where somebody else fetches it just now."""
+        """The file in the view; None if another process fetches it just now."""
         if (found := self._linked(w)) is not None:
             return found
         partial = self.cache.begin(w.name, wait=wait)
         if partial is None:
             return None
         try:
-            if (found := self._linked(w)) is not None:  # whoever had it before us was done with it
+            if (found := self._linked(w)) is not None:  # the process that held it before us has finished
                 return found
             digest = self._fetched(w, partial, parts)
             self._verify(w, digest)
             self.cache.keep(partial, digest)
-            self.cache.learn(w.name, digest)  # before the right to fetch is given up: the next one looks there
+            self.cache.learn(w.name, digest)  # before the lock is released: the next holder checks this
         finally:
             partial.release()
         if not self.cache.link(digest, self.view / w.seen.path):
@@ -156,7 +160,7 @@ class Fetching:
         return self._ranges[seen.source]
 
     def _streamed(self, w: Want, partial: Partial) -> str:
-        """From its beginning to its end, the digest on the way."""
+        """Fetch from beginning to end, and compute the digest on the way."""
         digest, at = hashlib.sha256(), 0
         os.ftruncate(partial.fd, 0)
         if w.seen.size:
@@ -170,14 +174,14 @@ class Fetching:
         return digest.hexdigest()
 
     def _part(self, seen: Seen, partial: Partial, span: tuple[int, int]) -> None:
-        """What came stays: after a cut it goes on behind it, and patience begins anew."""
+        """Fetch a part. Received bytes stay: after a break the fetch goes on behind them, and the patience begins anew."""
         at, end = span[0], sum(span)
         while at < end:
             self._look()
             at = self.patience.ask(lambda: self._some(seen, partial, at, end))  # noqa: B023 -- called at once
 
     def _some(self, seen: Seen, partial: Partial, start: int, end: int) -> int:
-        """As much as comes; where it broke off. Raises where nothing came."""
+        """Fetch as much as comes; returns the position of the break. Raises if nothing came."""
         at = start
         try:
             for piece in self.sources.read(seen, start, end - start):
@@ -203,7 +207,7 @@ class _GivenUp(Exception):
 
 
 def changed(then: Pinned, now: Pinned) -> InputTrouble:
-    """An input is not what the job started with; the first of size, version, digest that tells them apart is named."""
+    """An input differs from the one that the job started with; names the first difference of size, version, digest."""
     for what, old, new in (("its size", then.size, now.size), ("its sha256", then.sha256, now.sha256)):
         if old != new:
             if then.version != now.version:
@@ -213,7 +217,7 @@ def changed(then: Pinned, now: Pinned) -> InputTrouble:
 
 
 def _first(futures: Sequence[Future[Any]]) -> BaseException:
-    """Why it failed, not that others were given up because of it."""
+    """The real failure, not those of files that were given up because of it."""
     wait(futures)
     errors = [e for f in futures if not f.cancelled() and (e := f.exception()) is not None]
     return next((e for e in errors if not isinstance(e, _GivenUp)), errors[0])
@@ -235,26 +239,23 @@ def _free(folder: Path) -> int:
     return os.statvfs(place).f_bavail * os.statvfs(place).f_frsize
 
 
-# The fetched inputs of a job on this machine: in place before its start and before each restore, the same ones each time.
-#
-# What was seen at the first start is pinned in the store before the job starts. Later a file of the cache that has the pinned
-# digest is as good as the original; anything else is looked at and compared before it is fetched, and once more by its digest.
+# ---- Delivery: the same inputs in place before the job's start and before each restore
 
 log = logging.getLogger(__name__)
-NAME = "inputs"  # of the mount, of its mount point in the job's scratch, and of what leads to the view
+NAME = "inputs"  # of the mount, of its mount point in the job's scratch, and of the link to the view
 LOOKS = 8  # at places, at once
 
 T = TypeVar("T")
 
 
 def fetched_mounts(spec: Spec, base: str) -> list[Mount]:
-    """What the job sees of its fetched inputs: nothing where it has none, else one folder, the same for every machine."""
+    """The mount for fetched inputs: none if the job has none, else one folder, the same on every machine."""
     return [Mount(NAME, f"{base}/job/{NAME}", f"{base}/{NAME}", True)] if spec.fetches else []
 
 
 @dataclass
 class Delivery:
-    """For one job and one agent's folder. Safe to call from several threads: they do one thing after the other."""
+    """For one job and one agent's folder. Safe to call from several threads, which take turns."""
 
     base: Path
     cache: Cache
@@ -273,10 +274,10 @@ class Delivery:
         halt: Callable[[], None] = lambda: None,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Every fetched input in this machine's cache and in the job's view, verified and pinned. Nothing of the job runs.
+        """Bring every fetched input into the cache and the job's view, verified and pinned. The job does not run yet.
 
-        `tell` hears how far it is. Raises InputTrouble; StoreError where store or source do not answer for a while; what
-        `halt` raises.
+        `tell` gets the progress. Raises InputTrouble; StoreError if store or source do not answer for a while; what `halt`
+        raises.
         """
         if not spec.fetches:
             return
@@ -288,11 +289,11 @@ class Delivery:
             self._ready = self._again(spec, pins, halt) if pins is not None else self._first(spec, store, halt)
 
     def look(self, spec: Spec) -> None:
-        """Whether every input can be had; none is fetched. Raises InputTrouble; StoreError where a source does not answer."""
+        """Check that every input is available, without a fetch. Raises InputTrouble; StoreError if a source does not answer."""
         _apart(self._look(spec.fetches))
 
     def place(self, spec: Spec, scratch: str) -> None:
-        """Links in the job's folder that lead to the files, for a start from the beginning. Raises InputTrouble."""
+        """Make links to the files in the job's folder, for a start from the beginning. Raises InputTrouble."""
         if not spec.fetches:
             return
         assert self._ready is not None, "inputs are placed when they are ready"
@@ -312,7 +313,7 @@ class Delivery:
             raise InputTrouble(Kind.TWICE, source=pin.source, other="a file that was sent along", path=pin.path) from e
 
     def drop(self) -> None:
-        """Nothing of the job runs here any more: its files may make room for others."""
+        """The job does not run here any more: its files may be removed."""
         with self._lock:
             self._ready = None
             self.cache.drop_view(self._owner)
@@ -326,7 +327,7 @@ class Delivery:
         pins = Pins(sorted(found, key=lambda p: p.path), clock.utc_text())
         if store.create(object_keys.inputs_key(spec.job), json_codec.encode(pins)):
             return pins
-        then = self._read(store, spec.job)  # our own of before a crash, or another attempt's: that one counts
+        then = self._read(store, spec.job)  # our own from before a crash, or another attempt's: that one counts
         assert then is not None
         self._same(then, found)
         return then
@@ -342,7 +343,7 @@ class Delivery:
         return pins
 
     def _now(self, spec: Spec, missing: list[Pinned]) -> dict[str, Seen]:
-        """What is there now of what has to be fetched. Raises InputTrouble where it is gone or has another size."""
+        """The files to fetch as they are now. Raises InputTrouble if one is gone or has another size."""
         now = {s.path: s for s in self._look(spec.fetches)}
         for pin in missing:
             seen = now.get(pin.path)
@@ -389,7 +390,7 @@ class Delivery:
         return f"{st.st_dev:x}-{st.st_ino:x}"  # one job at a time runs from an agent's folder
 
     def _lead_to(self, view: Path) -> None:
-        """The same path for every job, whatever disk the cache lies on."""
+        """Make a link to the view: the same path for every job, on whatever disk the cache lies."""
         path = self.base / "job" / NAME
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
@@ -406,7 +407,7 @@ def _bound(look: Callable[[Fetch], T], fetch: Fetch) -> Callable[[], T]:
 
 
 def _apart(seen: Iterable[Seen]) -> None:
-    """No two arrive at one place, and none where another needs a folder. Raises InputTrouble."""
+    """Check that no two files have one place, and that no file is where another needs a folder. Raises InputTrouble."""
     there: dict[str, Seen] = {}
     for s in seen:
         other = there.setdefault(s.path, s)
@@ -419,53 +420,53 @@ def _apart(seen: Iterable[Seen]) -> None:
 
 
 def _as_pinned(pin: Pinned, fetches: list[Fetch]) -> Seen:
-    """A file that this machine holds already: nobody is asked for it, unless it goes in the last moment."""
+    """A file that this machine holds already: no server is asked, unless the file is removed at the last moment."""
     at = input_addresses.address(pin.source)
     mine = [f for f in fetches if f.source == pin.source or input_addresses.address(f.source).place == at.place]
     exact = [f for f in mine if f.source == pin.source]
     return Seen((exact or mine or fetches)[0], pin.source, at.key, pin.path, pin.size, pin.version)
 
 
-# What a job's inputs and shared file systems add to its mounts.
+# ---- Mounts of a job's inputs and shared file systems
 
 
 def input_mounts(spec: Spec, base: str) -> list[Mount]:
-    """In the order of mounting, after the job's scratch; a matter of the specification, so the same on every machine."""
+    """In the order of mounting, after the job's scratch. They depend only on the specification: every machine has the same."""
     return [*fetched_mounts(spec, base), *shared_file_systems.mounts(spec, base)]
 
 
-# All that a job needs on its machine beside root and command: shared file systems, then fetched inputs.
+# ---- Everything besides root and command: shared file systems, then fetched inputs
 
 FOLDER = "inputs-cache"  # in the agent's folder
 
 
 @dataclass
 class JobInputs:
-    """Of one agent's folder."""
+    """The inputs of the job in one agent's folder."""
 
     delivery: Delivery
     shares: Shares
 
     @staticmethod
     def of(base: Path, config: AgentConfig, rights: Rights | None = None) -> JobInputs:
-        """As the agent's configuration says; `rights` are those that were handed out."""
+        """From the agent's configuration; `rights` are the attempt's credentials."""
         folder = Path(config.input_cache) if config.input_cache else base / FOLDER
         cache = Cache(folder, config.input_cache_bytes)
         own = OwnStore.of(config.store_url, config.store_options)
         return JobInputs(Delivery(base, cache, Sources(_usual(config) | config.input_options, rights, own)), Shares(base))
 
     def ready(self, spec: Spec, store: FileStore, scratch: str, halt: Callable[[], None], tell: Callable[[str], None]) -> None:
-        """Everything is here, as it was at the job's first start; nothing of it runs yet.
+        """Bring everything as it was at the job's first start; the job does not run yet.
 
-        Raises FilesError, and StoreError where somebody does not answer; what `halt` raises.
+        Raises FilesError, StoreError if a server does not answer, and what `halt` raises.
         """
         self.shares.ready(spec, scratch)
         self.delivery.ready(spec, store, halt, tell)
 
     def ahead(self, spec: Spec, store: FileStore, scratch: str, halt: Callable[[], None]) -> None:
-        """Bring what a job needs, before it comes; of inputs of a job that never ran, only whether they can be had.
+        """Bring a job's inputs before it comes; if it never ran, only check that they are available.
 
-        Raises FilesError, StoreError where somebody does not answer, and what `halt` raises.
+        Raises FilesError, StoreError if a server does not answer, and what `halt` raises.
         """
         pinned = bool(spec.fetches) and store.get(object_keys.inputs_key(spec.job)) is not None
         try:
@@ -473,20 +474,20 @@ class JobInputs:
             if pinned or not spec.fetches:
                 self.delivery.ready(spec, store, halt)
             else:
-                self.delivery.look(spec)  # whoever starts it says what its inputs are
+                self.delivery.look(spec)  # the first start decides what its inputs are
         except staging.FilesError as e:
             if e.kind == shared_file_systems.PASSING:
                 raise StoreUnreachable(str(e)) from e
             raise
 
     def drop(self) -> None:
-        """Nothing of the job runs here any more."""
+        """The job does not run here any more."""
         self.shares.drop()
         self.delivery.drop()
 
 
 def _usual(config: AgentConfig) -> dict[str, dict[str, str]]:
-    """Where nothing is said, buckets lie where the store does."""
+    """Default options: buckets are in the store's region."""
     region = config.store_options.get("region", "")
     own = "endpoint" in config.store_options  # a service of somebody's own: its region says nothing of others
     return {"s3:": {"region": region}} if region and not own and config.store_url.startswith("s3://") else {}

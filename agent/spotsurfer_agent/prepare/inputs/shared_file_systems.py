@@ -1,4 +1,4 @@
-"""Shared file systems that a job declares: mounted before its start and before each restore, and part of its mounts."""
+"""Shared file systems that a job declares: the agent mounts them before its start and before each restore."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from spotsurfer_agent.host.root_fs import Mount
 from spotsurfer_agent.linux import syscalls
 
 FOLDER = "shares"  # in the agent's folder
-BIND = "bind"  # a folder of the machine, for what its image mounts by itself
+BIND = "bind"  # a folder of the machine, for file systems that its image mounts itself
 MOUNT_SECONDS = 60.0
-LOOK_SECONDS = 10.0  # a server that is gone lets every look at its files wait
+LOOK_SECONDS = 10.0  # if the server is gone, every access to its files hangs
 REFUSED, PASSING, LASTING = "refused", "store", "input"  # another machine may do; asking again may help; neither
-# What a machine's image lacks is lasting: all machines boot one image, and each would be paid for.
+# A program missing in the machine's image is LASTING: all machines boot one image, and each try would cost money.
 _SILENT = (PASSING, "its server does not answer: check the address, and that the machine may reach it")
 _TURNED_AWAY = (LASTING, "its server refuses this machine: let it in there")
-# What mount(8) says -> what kind of trouble that is, and the second half of the sentence; the first that is found counts.
+# Text of mount(8) -> kind of trouble, and the second half of the sentence; the first match counts.
 SENTENCES: dict[str, tuple[str, str]] = {
     "bad option; for several": (LASTING, "this machine has no program that mounts {type}: use a machine image that has it"),
     "unknown filesystem type": (LASTING, "this machine's kernel does not know {type}: use a machine image whose kernel does"),
@@ -42,7 +42,7 @@ SENTENCES: dict[str, tuple[str, str]] = {
 
 
 class ShareTrouble(staging.FilesError):
-    """A declared file system can't be had. One sentence for the user."""
+    """A declared file system can't be used. One sentence for the user."""
 
     def __init__(self, share: Share, why: str, kind: str = LASTING) -> None:
         super().__init__(kind, f"mount {share.name} ({share.type} {share.source}) can't be had: {why}")
@@ -50,13 +50,13 @@ class ShareTrouble(staging.FilesError):
 
 @dataclass
 class Shares:
-    """The shared file systems of one agent's folder. `mount` is the program that mounts."""
+    """The shared file systems of one agent's folder. `mount` is the mount program."""
 
     base: Path
     mount: str = "mount"
 
     def ready(self, spec: Spec, scratch: str) -> None:
-        """All of them mounted as declared, and each answers. Raises ShareTrouble. Idempotent."""
+        """Mount all of them as declared, and check that each answers. Raises ShareTrouble. Idempotent."""
         for share in spec.shares:
             at = self.base / FOLDER / share.name
             if not self._is_there(share, at):
@@ -65,7 +65,7 @@ class Shares:
             self._point(share, spec, scratch)
 
     def drop(self) -> None:
-        """Unmount all of them, also those of an earlier agent. Nothing of the job runs."""
+        """Unmount all of them, also those of an earlier agent. The job does not run."""
         for at in sorted((self.base / FOLDER).glob("*")):
             with contextlib.suppress(OSError):  # what can't be unmounted now goes with the machine
                 self._leave(at)
@@ -103,7 +103,7 @@ class Shares:
             raise _trouble(share, done.stderr)
 
     def _answers(self, share: Share, at: Path) -> None:
-        """By a look from a process of its own: one that hangs in the kernel must not be ours."""
+        """Check in a separate process that it answers: our own process must not hang in the kernel."""
         try:
             subprocess.run(["stat", "-f", str(at)], capture_output=True, timeout=LOOK_SECONDS, check=True)
         except subprocess.TimeoutExpired:
@@ -112,7 +112,7 @@ class Shares:
             raise ShareTrouble(share, f"it can't be looked at ({e})") from e
 
     def _point(self, share: Share, spec: Spec, scratch: str) -> None:
-        """The folder that it is mounted on in the job: made in the scratch; elsewhere the root must have it, or be writable."""
+        """The mount point in the job: made in the scratch; elsewhere the root must have it, or be writable."""
         path = Path(target(share, spec, str(self.base)))
         with contextlib.suppress(ValueError):
             path = Path(scratch) / path.relative_to(self.base)
@@ -131,7 +131,7 @@ class Shares:
 
 
 def target(share: Share, spec: Spec, base: str) -> str:
-    """Where the job sees it: absolute, or below the job's folder."""
+    """The job's path of it: absolute, or below the job's folder."""
     if share.target.startswith("/"):
         return share.target
     folder = "" if spec.folder in ("", ".") else f"/{staging.safe(spec.folder, 'input')}"
@@ -139,12 +139,12 @@ def target(share: Share, spec: Spec, base: str) -> str:
 
 
 def mounts(spec: Spec, base: str) -> list[Mount]:
-    """The mounts of the job that stand for its shared file systems."""
+    """The mounts for the job's shared file systems."""
     return [Mount(f"share-{s.name}", f"{base}/{FOLDER}/{s.name}", target(s, spec, base), s.read_only) for s in spec.shares]
 
 
 def _lines() -> dict[str, MountLine]:
-    """By mount point; the last one there is the one that is seen."""
+    """Mount lines by mount point; the last one is the visible one."""
     return {x.point: x for x in procfs.mount_lines(procfs.text("self", "mountinfo"))}
 
 
@@ -157,10 +157,10 @@ def _trouble(share: Share, said: str) -> ShareTrouble:
 
 
 def folders(spec: Spec, base: str) -> tuple[str, ...]:
-    """Where the job sees its shared file systems, with a slash behind each."""
+    """The job's paths of its shared file systems, each with a final slash."""
     return tuple(target(s, spec, base).rstrip("/") + "/" for s in spec.shares)
 
 
 def written(mounts: Iterable[Mount]) -> list[str]:
-    """Those mounts of a job that are shared file systems it may write to."""
+    """The mounts of a job's writable shared file systems."""
     return [m.target for m in mounts if m.name.startswith("share-") and not m.read_only]

@@ -32,7 +32,7 @@ from spotsurfer_wire.store.port import Rights, StoreUnreachable
 
 from spotsurfer_agent.files.staging import FULL, FilesError
 
-# What can go wrong with an input, and the one sentence for each.
+# ---- What can go wrong with an input, and the one sentence for each
 
 
 class Kind(StrEnum):
@@ -55,7 +55,7 @@ class Kind(StrEnum):
     OWN_STORE = "own store"
 
 
-# THE sentences; {source} and what else is named is filled in.
+# The sentences for users; {source} and the other names are filled in.
 SENTENCES: dict[Kind, str] = {
     Kind.ABSENT: "input {source} is not there: check the address, or put it there",
     Kind.DENIED: "input {source} is refused to this machine ({why}): let its role read it, or say how in [inputs] of the "
@@ -76,14 +76,14 @@ SENTENCES: dict[Kind, str] = {
     "copy it to another folder or bucket (`spotsurfer outputs` fetches results)",
     Kind.DISK: "the inputs can't be kept on this machine's disk: {why}",
 }
-MACHINE = frozenset({Kind.FULL, Kind.DISK})  # another machine may do; all else would be the same there
+MACHINE = frozenset({Kind.FULL, Kind.DISK})  # another machine may do; all other kinds would be the same there
 ERRORS = (BaseError, FileNotFoundError, PermissionError)  # obstore's; some of them are Python's own
 SHOWN = 300  # characters of somebody else's error
-_STATUS = re.compile(r"status(?: code:)? (\d{3})\b")  # addresses and times that the text tells have numbers, too
+_STATUS = re.compile(r"status(?: code:)? (\d{3})\b")  # addresses and times in the text have numbers, too
 
 
 class InputTrouble(FilesError):
-    """An input can't be delivered, and asking again would not help. One sentence for the user."""
+    """An input can't be delivered, and a retry would not help. One sentence for the user."""
 
     def __init__(self, what: Kind, /, **parts: object) -> None:
         super().__init__("refused" if what in MACHINE else "input", SENTENCES[what].format(**parts))
@@ -91,7 +91,7 @@ class InputTrouble(FilesError):
 
 
 class Unreachable(StoreUnreachable):
-    """Whoever keeps the input gave no whole answer: asking again may help."""
+    """The input's server gave no whole answer: a retry may help."""
 
 
 def trouble_of_store(e: Exception, source: str) -> InputTrouble | Unreachable:
@@ -116,12 +116,12 @@ def _status(text: str) -> str:
 
 
 def _lasting(text: str) -> bool:
-    """A status that means no, whoever asks again."""
+    """Whether an HTTP status is final, so that a retry would not help."""
     return _status(text)[:1] == "4" and _status(text) not in ("408", "429")
 
 
 def _short(text: str) -> str:
-    """Without the page that a server sends along."""
+    """The error without the page that the server sent along."""
     return " ".join(text.partition("<")[0].split())[:SHOWN].rstrip(" :")
 
 
@@ -132,7 +132,7 @@ def trouble_of_disk(e: OSError, wanted: int, free: int) -> InputTrouble:
     return InputTrouble(Kind.DISK, why=e.strerror or str(e))
 
 
-# Where inputs come from, through obstore: what is there, and its bytes.
+# ---- Sources: which files are there, and their bytes
 
 FILES_MAX = 100_000
 PIECE_BYTES = 1 << 20  # handed on at once
@@ -143,7 +143,7 @@ CLIENT = ("allow_http", "proxy_url", "user_agent")  # options that belong to the
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One file as its server shows it now. `version` is "" where it gives nothing to tell versions apart by."""
+    """One file as its server shows it now. `version` is "" if the server distinguishes no versions."""
 
     fetch: Fetch
     source: str
@@ -158,7 +158,7 @@ class Seen:
 class Sources:
     """Opened places. `options`: by the beginning of an address, how it is reached (obstore's names); longer ones win.
 
-    `rights`, where the machine has them, are used for S3 wherever the options name no others. Nothing is read out of `own`.
+    `rights`, if the machine has them, are used for S3 unless the options name others. Nothing is read from the store `own`.
     """
 
     options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -168,7 +168,7 @@ class Sources:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def look(self, fetch: Fetch) -> list[Seen]:
-        """What is there of an input now, in order. Raises InputTrouble and Unreachable."""
+        """The files of an input as they are now, in order. Raises InputTrouble and Unreachable."""
         at = input_addresses.address(fetch.source)
         self._refuse_own(fetch.source)
         try:
@@ -177,7 +177,7 @@ class Sources:
             raise trouble_of_store(e, fetch.source) from e
 
     def read(self, seen: Seen, start: int, length: int) -> Iterator[Buffer]:
-        """A part of it, piece by piece. Raises InputTrouble, also where it was rewritten meanwhile, and Unreachable."""
+        """A part of a file, piece by piece. Raises InputTrouble, also if the file was rewritten meanwhile, and Unreachable."""
         self._refuse_own(seen.source)
         options: dict[str, Any] = {"range": (start, start + length)} if (start, length) != (0, seen.size) else {}
         if seen.id:
@@ -194,7 +194,7 @@ class Sources:
             raise trouble_of_store(e, seen.source) from e
 
     def has_ranges(self, seen: Seen) -> bool:
-        """Whether a part of it can be asked for alone."""
+        """Whether the server can send a part of a file."""
         try:
             return len(bytes(obstore.get_range(self._store(seen.fetch), seen.key, start=0, length=1))) == 1
         except NotSupportedError:
@@ -225,7 +225,7 @@ class Sources:
         )
 
     def _older(self, fetch: Fetch, at: input_addresses.Address, now: str) -> Mapping[str, Any]:
-        """The version that the job file asks for, where the bucket keeps it."""
+        """The version that the job file asks for, if the bucket keeps it."""
         try:
             return self._meta(fetch, at.key, fetch.version)
         except ERRORS as e:
@@ -235,7 +235,7 @@ class Sources:
             raise found from e
 
     def _meta(self, fetch: Fetch, key: str, version: str) -> Mapping[str, Any]:
-        """By GET, whose body is not read: an address that was signed for GET refuses HEAD."""
+        """Metadata by GET without reading the body: an address that was signed for GET refuses HEAD."""
         if input_addresses.address(fetch.source).scheme in input_addresses.WEB:
             if version:
                 raise InputTrouble(Kind.VERSION, source=fetch.source, new="another one", old=version)
@@ -284,7 +284,7 @@ class Sources:
             raise InputTrouble(Kind.REFUSED, source=fetch.source, why=str(e).partition("\n")[0]) from e
 
     def _options(self, source: str) -> Mapping[str, str]:
-        """Of all beginnings that fit; longer ones win."""
+        """The options of all prefixes that match; longer ones win."""
         found: dict[str, str] = {}
         for begin in sorted((p for p in self.options if source.startswith(p)), key=len):
             found |= self.options[begin]
@@ -292,7 +292,7 @@ class Sources:
 
 
 def _version(meta: Mapping[str, Any]) -> str:
-    """What changes with the content: the ETag; else, on the web, the time of its last change, where the server says one."""
+    """A value that changes with the content: the ETag; else, on the web, the time of the last change, if there is one."""
     if meta.get("e_tag"):
         return str(meta["e_tag"])
     when = meta.get("last_modified")

@@ -36,17 +36,17 @@ from spotsurfer_agent.store.cache import CachedStore, DiskCache
 from spotsurfer_agent.store.credentials import StoreAccess
 from spotsurfer_agent.store.retry import RetryingStore
 
-# Timers that had run out when an image was made and nobody had looked yet: they go on ticking after a restore.
+# ---- Timers that had expired unnoticed when the image was made: they go on ticking after a restore
 #
 # The kernel begins the next round of an interval timer only when the signal is taken, or the descriptor read. Until then it
-# tells 0 as the time that is left (`itimer_get_remtime` of kernel/time/itimer.c, `timerfd_get_remaining` of fs/timerfd.c), and
-# CRIU 4.2 sets that again, which switches the timer off for good. The least time above 0 makes it run out at once, as it had.
-# The layouts are those of CRIU's images/core.proto, timer.proto, fdinfo.proto and timerfd.proto.
+# reports 0 as the remaining time (`itimer_get_remtime` of kernel/time/itimer.c, `timerfd_get_remaining` of fs/timerfd.c).
+# CRIU 4.2 sets that 0 again, which switches the timer off for good. The smallest time above 0 makes it expire at once, as it
+# had. The layouts are those of CRIU's images/core.proto, timer.proto, fdinfo.proto and timerfd.proto.
 
 FILES = "files.img"
 _REAL_TIMER = (3, 7, 1)  # of a core entry: task, timers, the one of real time
 _TIMER_DESCRIPTOR = (12,)  # of a file entry
-# Numbers of fields: interval, time left, and what tells that it ran out and nobody looked, none = the time left tells it.
+# Numbers of fields: interval, time left, and the mark of an unnoticed expiry; none = a time left of 0 is the mark.
 _REAL_FIELDS = ((1, 2), (3, 4), ())
 _DESCRIPTOR_FIELDS = ((9, 10), (7, 8), (5,))
 
@@ -69,7 +69,7 @@ def ticking(name: str, data: bytes) -> bytes:
 
 
 def _stopped(data: bytes, path: Sequence[int], fields: tuple[tuple[int, ...], ...]) -> Iterator[int]:
-    """Where the last digits of the time left are, a byte each, of timers that a restore would switch off."""
+    """Positions of the lowest byte of the remaining time, for timers that a restore would switch off."""
     interval, left, unseen = fields
     for timer in places(data, path):
         ran_out = any(timer[f][0] for f in unseen) or not unseen
@@ -77,7 +77,7 @@ def _stopped(data: bytes, path: Sequence[int], fields: tuple[tuple[int, ...], ..
             yield timer[left[-1]][1]
 
 
-# Image files that CRIU gets in another form than it wrote them, for that one it could not restore; a row for each kind.
+# ---- Image files that CRIU gets in another form than it wrote them, because it could not restore that one; a row for each kind
 #
 # The layouts are those of CRIU's images/mm.proto, vma.proto and tty.proto.
 
@@ -85,16 +85,16 @@ TERMINALS = "tty-info.img"
 _AREAS, _START, _END, _MODE, _MAPPED_AS = 14, 1, 2, 5, 6
 _WRITE = 0x2  # PROT_WRITE
 _PRIVATE, _NORESERVE = 0x02, 0x4000  # of mmap(2)
-LARGE_BYTES = 64 << 20  # no machine refuses less, so less is left as it is
+LARGE_BYTES = 64 << 20  # smaller areas are never refused, so they stay as they are
 _TYPE, _USER, _CONTROLLING = 2, 14, 4  # of a terminal; CTTY of `TtyType`
 
 
 def _unreserved(area: Mapping[int, int]) -> Mapping[int, int | None]:
     """An area as CRIU may map it.
 
-    The kernel counts no memory for a private area that can't be written. CRIU maps each as if it could, and the kernel refuses
-    one that is larger than all memory: a program that keeps terabytes of addresses for later. With MAP_NORESERVE it does not.
-    What the program makes writable of it later is then not counted either, unless vm.overcommit_memory is 2.
+    The kernel counts no memory for a private area that can't be written. CRIU maps each as writable, and the kernel refuses an
+    area larger than all memory (a program may reserve terabytes of addresses). With MAP_NORESERVE it does not refuse. Parts
+    that the program makes writable later are then not counted either, unless vm.overcommit_memory is 2.
     """
     large = area[_END] - area[_START] >= LARGE_BYTES
     if large and area[_MAPPED_AS] & (_PRIVATE | _NORESERVE) == _PRIVATE and not area[_MODE] & _WRITE:
@@ -103,7 +103,7 @@ def _unreserved(area: Mapping[int, int]) -> Mapping[int, int | None]:
 
 
 def _unowned(terminal: Mapping[int, int]) -> Mapping[int, int | None]:
-    """A terminal without its owner, where it is /dev/tty: CRIU would change that of a file in the job's read-only /dev."""
+    """A terminal; /dev/tty without its owner, because CRIU would set the owner of a file in the job's read-only /dev."""
     return {_USER: None} if terminal[_TYPE] == _CONTROLLING else {}
 
 
@@ -122,7 +122,7 @@ def _read(name: str, work: Callable[[], bytes]) -> bytes:
         raise BadImage(f"{name} can't be read: {type(e).__name__}") from e
 
 
-# Whether a file is meant, and what CRIU gets instead; the first that is meant counts.
+# Whether a row applies to a file, and what CRIU gets instead; the first row that applies counts.
 _CHANGES: tuple[tuple[Callable[[str], bool], Callable[[str, bytes], bytes]], ...] = (
     (concerned, ticking),
     (lambda name: name.startswith("mm-"), _reserved),
@@ -131,17 +131,17 @@ _CHANGES: tuple[tuple[Callable[[str], bool], Callable[[str, bytes], bytes]], ...
 
 
 def as_restorable(name: str) -> Callable[[str, bytes], bytes] | None:
-    """What makes of a file's name and bytes those that CRIU gets; None where it gets what it wrote. It raises BadImage."""
+    """The change to a file's bytes for CRIU; None if CRIU gets what it wrote. The change raises BadImage."""
     return next((made for meant, made in _CHANGES if meant(name)), None)
 
 
-# The bytes of image files, straight from their chunks.
+# ---- The bytes of image files, straight from their chunks
 
 ZEROS = bytes(1 << 20)
 
 
 class Chunks(Protocol):
-    """Where plain bytes come from. Every method may raise StoreError, and BadChunk for what no repetition mends."""
+    """A source of plain bytes. Every method may raise StoreError, and BadChunk if no retry can help."""
 
     def plain(self, chunk: Stored, keep: bool = True) -> Buffer:
         """The verified bytes of a chunk, not to be changed. `keep`: they may be wanted again soon."""
@@ -161,11 +161,11 @@ class Content:
         self.files = {e.path: e for e in image.image if e.kind == "file"}
 
     def once(self, chunk: int) -> Buffer:
-        """A chunk by its number, for somebody who puts it to all its places at once."""
+        """A chunk by its number, for a caller that uses it in all its places at once."""
         return self._chunks.plain(self._table[chunk], keep=False)
 
     def ahead(self, chunks: Iterable[int], most_bytes: int) -> None:
-        """The first of these, so many bytes of them, will be wanted soon."""
+        """The first so many bytes of these chunks will be wanted soon."""
         wanted = [self._table[c] for c in chunks]
         until = itertools.accumulate(c.size for c in wanted)
         self._chunks.ahead([c for c, end in zip(wanted, until, strict=True) if end <= most_bytes])
@@ -176,7 +176,7 @@ class Content:
         return {int(number): self._map(number) for number in names if number.isdigit()}
 
     def terminals(self) -> list[images.Unread]:
-        """What nobody had read of the job's terminals. CRIU gets none of it: whoever restores puts it back.
+        """Unread bytes of the job's terminals. CRIU does not get them: the restore puts them back.
 
         Raises BadImage, BadChunk, StoreError.
         """
@@ -189,11 +189,11 @@ class Content:
         return [replace(u, line=lines.get(u.number, b"")) for u in found]
 
     def noted(self, name: str) -> bytes:
-        """A small file of ours in the image; empty where it has none of that name. Raises BadChunk, StoreError."""
+        """A small file of ours in the image; empty if it has none of that name. Raises BadChunk, StoreError."""
         return self._small(name) if name in self.files else b""
 
     def bringable(self, maps: Mapping[int, Pagemap]) -> tuple[dict[int, Pagemap], Layout]:
-        """Of these, the processes that have pages, and where those lie."""
+        """The processes among these that have pages, and the places of these pages."""
         layout = Layout({m.file: self.files[m.file].extents for m in maps.values() if m.file in self.files})
         return {number: m for number, m in maps.items() if m.file in layout.files}, layout
 
@@ -214,7 +214,7 @@ class Content:
         return b"".join(self.pieces(entry, [(0, entry.size)]))
 
     def whole(self, name: str) -> Iterator[memoryview] | None:
-        """A file from its beginning to its end; None where the image has none of that name. Raises BadImage."""
+        """A whole file; None if the image has none of that name. Raises BadImage."""
         if (data := self._instead.get(name)) is not None:
             return iter([memoryview(data)])
         entry = self.files.get(name)
@@ -254,38 +254,38 @@ def _zeros(count: int) -> Iterator[memoryview]:
         count -= len(piece)
 
 
-# Where the pager's bytes come from.
+# ---- The pager's keys and store
 
 
 def keys_of_plan(plan: PagerPlan) -> Keys:
-    """The job's."""
+    """The job's keys."""
     return Keys.of_hex(plan.key, plan.lineage, plan.encrypts)
 
 
 def store_of_plan(plan: PagerPlan) -> ObjectStore:
-    """As the plan has it."""
+    """The store that the plan names."""
     opened = RetryingStore(StoreAccess.carried(plan.way).open())
     return CachedStore(opened, DiskCache(Path(plan.cache))) if plan.cache else opened
 
 
 def content(plan: PagerPlan, image: Manifest, where: ObjectStore) -> Content:
-    """The image's files, from chunks of the job there."""
+    """The image's files, from the job's chunks in the store."""
     return Content(
         image, Reader(where, plan.job, keys_of_plan(plan), Limits(memory_bytes=plan.memory_bytes, puts=plan.threads))
     )
 
 
 def blame(e: BaseException) -> str:
-    """Who is to blame for memory that can't be brought, as a loss tells it."""
+    """The blame for memory that can't be brought, as in `Loss`."""
     if isinstance(e, BadChunk):
         return BLAME_IMAGE
     return BLAME_STORE if isinstance(e, StoreError) else BLAME_MACHINE
 
 
-# Bytes into a pipe without a copy: the pipe refers to our memory, which is held until it was read.
+# ---- Bytes into a pipe without a copy: the pipe refers to our memory, which must be held until it was read
 #
-# A pipe has as many slots as it has pages of room, and every page of ours takes one. So what was lent before as many pages as
-# there are slots has been read: nothing older needs to be held.
+# A pipe has one slot for each page of its size, and every page of ours takes one. So once as many later pages as there are
+# slots were lent, the earlier ones have been read and need not be held.
 
 COPIED_BELOW_BYTES = 64 << 10  # less than this is copied: a page of ours for a few bytes would fill the pipe
 LOOK_SECONDS = 0.001
@@ -300,7 +300,7 @@ class Lender:
         self._taken = 0
 
     def write(self, view: memoryview) -> None:
-        """All of it; waits for the reader. Raises OSError, and BrokenPipeError where nobody reads any more."""
+        """Write all of it; waits for the reader. Raises OSError, and BrokenPipeError if the reader is gone."""
         if len(view) < COPIED_BELOW_BYTES:
             while view:
                 view = view[os.write(self._pipe, view) :]
@@ -316,7 +316,7 @@ class Lender:
             self._taken -= self._lent.popleft()[1]
 
     def settle(self) -> None:
-        """Wait until all was read, or nobody reads any more: from then on the memory may change."""
+        """Wait until all was read, or the reader is gone: from then on the memory may change."""
         look = select.poll()
         look.register(self._pipe, 0)  # errors only
         while self._lent and _unread(self._pipe) and not look.poll(0):
@@ -328,7 +328,7 @@ def _unread(pipe: int) -> int:
     return int(struct.unpack("=i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0])
 
 
-# The image server of `criu restore --stream`: CRIU asks for files by name and gets each through a pipe of its own.
+# ---- The image server of `criu restore --stream`: CRIU asks for files by name and gets each through its own pipe
 
 log = logging.getLogger(__name__)
 
@@ -339,7 +339,7 @@ _YES, _NO = b"\x08\x01", b"\x08\x00"
 class Streamer:
     """Serves one restore. `content` gives the bytes of a file piece by piece, or None for a file that is not in the image.
 
-    `ended` is called when CRIU has all that it wants, with what went wrong, if anything did.
+    `ended` is called when CRIU has everything, with the failure, if any.
     """
 
     def __init__(
@@ -356,12 +356,12 @@ class Streamer:
         self._senders: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Wait for CRIU beside the caller."""
+        """Wait for CRIU in a thread."""
         self._thread = threading.Thread(target=self._run, name="image server", daemon=True)
         self._thread.start()
 
     def failure(self, seconds: float) -> Exception | None:
-        """What went wrong, once CRIU is gone; waits so long for the rest of its files."""
+        """The failure, if any, once CRIU is gone; waits so long for the rest of its files."""
         self._thread.join(seconds)
         return self._failure
 
@@ -407,6 +407,6 @@ class Streamer:
         except Exception as e:
             log.warning("image file %s: %s", name, e)
             self._failure = self._failure or e
-            self._ended(self._failure)  # before CRIU hangs up because of it: this is the reason, and not that
+            self._ended(self._failure)  # before CRIU hangs up because of it: this is the cause, not the hang-up
         finally:
             os.close(fd)

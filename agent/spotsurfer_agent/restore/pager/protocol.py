@@ -1,4 +1,4 @@
-"""What a pager is told on its standard input, and what it tells in files of the job's folder."""
+"""The protocol of a pager: its plan on standard input, and its state in files of the job's folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from spotsurfer_agent.host import shim_protocol
 
 STATE = "pager.json"
-ORDER = "order.json"  # what was touched first, for the next restore
+ORDER = "order.json"  # which memory was touched first, for the next restore
 _FLAGS, _PF_EXITING = 5, 0x4  # field 9 of proc_pid_stat(5), counted behind the state; include/linux/sched.h
 
 DEAD = "the processes that brought the job's memory were killed: the job was killed before it could see a wrong page"
@@ -26,14 +26,14 @@ class Phase(StrEnum):
     READY = "ready"  # CRIU may connect
     ARRIVING = "arriving"  # the job runs, its memory comes
     DONE = "done"
-    FAILED = "failed"  # said before the loss is written down and the job killed
+    FAILED = "failed"  # written before the loss is recorded and the job killed
 
 
 @dataclass(frozen=True, slots=True)
 class PagerPlan:
     """One restore. Paths are absolute."""
 
-    way: dict[str, Any]  # to the store, as `access.opening.Way` tells it
+    way: dict[str, Any]  # to the store, as `StoreAccess.carry` returns it
     job: str
     checkpoint: str
     key: str
@@ -43,13 +43,13 @@ class PagerPlan:
     folder: str  # the job's
     images: str  # where CRIU looks for the image server
     work: str  # where CRIU looks for the server of faults
-    lazy: bool  # the job may run before all its memory is there, where that helps
+    lazy: bool  # the job may run before all its memory is there, if that helps
     cgroup: dict[str, str]  # the job's
     enter: list[str] = field(default_factory=list)  # files of the control group that the pager belongs to
-    prints: str = ""  # file for the fingerprints of the image's pages; "" = nobody wants them
+    prints: str = ""  # file for the fingerprints of the image's pages; "" = not wanted
     cache: str = ""  # folder of objects that were fetched ahead; "" = there is none
     threads: int = 8  # fetches at once
-    hands: int | None = None  # further processes that write memory into a job that waits; None = as many as are of use
+    hands: int | None = None  # further processes that write memory into a stopped job; None = as many as are useful
     memory_bytes: int = 256 << 20
 
     @staticmethod
@@ -64,7 +64,7 @@ class PagerPlan:
 
 @dataclass(frozen=True, slots=True)
 class PagerState:
-    """What a pager says of itself."""
+    """A pager's own state."""
 
     pid: int
     phase: Phase
@@ -72,17 +72,17 @@ class PagerState:
     arriving_bytes: int = 0
     error: str = ""
     faults: int = 0
-    blame: str = ""  # FAILED: as a loss has it, which somebody may have noted before
+    blame: str = ""  # FAILED: as in `Loss`, which another process may have recorded before
 
     def write(self, folder: Path) -> None:
-        """Replace what was said before. Not durable: after a power cut there is no job."""
+        """Replace the earlier state. Not durable: after a power cut there is no job."""
         fresh = folder / f"{STATE}.{self.pid}"
         fresh.write_text(json.dumps(asdict(self)))
         fresh.replace(folder / STATE)
 
     @staticmethod
     def read(folder: Path) -> PagerState | None:
-        """What the newest pager said last; None where there is none."""
+        """The newest pager's last state; None if there is none."""
         raw: dict[str, Any] | None = shim_protocol.read_json(folder / STATE)
         if raw is None:
             return None
@@ -91,21 +91,21 @@ class PagerState:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Why the job was killed: its memory can't be brought. `blame`: with BLAME_IMAGE every other try must fail as well."""
+    """Why the job was killed: its memory can't be brought. `blame`: with BLAME_IMAGE every other try fails as well."""
 
     sentence: str
     blame: str = BLAME_MACHINE
 
     def write(self, folder: Path) -> None:
-        """Write it down durably, unless another one is there."""
+        """Record the loss durably, unless one is there already."""
         if not (folder / shim_protocol.LOSS).exists():
-            mine = folder / f"loss-{os.getpid()}.json"  # several may note it at once
+            mine = folder / f"loss-{os.getpid()}.json"  # several processes may record it at once
             shim_protocol.write_durably(mine, asdict(self))
             mine.replace(folder / shim_protocol.LOSS)
 
     @staticmethod
     def read(folder: Path) -> Loss | None:
-        """What was lost, or None."""
+        """The recorded loss, or None."""
         raw = shim_protocol.read_json(folder / shim_protocol.LOSS)
         return None if raw is None else Loss(str(raw.get("sentence", "")), str(raw.get("blame", BLAME_MACHINE)))
 
@@ -117,7 +117,7 @@ def arrives(folder: Path) -> bool:
 
 
 def incomplete(folder: Path) -> bool:
-    """Whether the job has not, and never will have, all its memory: whatever ended then was no exit of its command."""
+    """Whether the job will never have all its memory. Then an end of its processes was no exit of its command."""
     if (folder / shim_protocol.LOSS).exists():
         return True
     state = PagerState.read(folder)
@@ -129,15 +129,15 @@ def _is_arriving(state: PagerState) -> bool:
 
 
 def forget(folder: Path) -> None:
-    """Nothing is known of an earlier pager any more."""
+    """Remove the files of an earlier pager."""
     for name in (STATE, shim_protocol.LOSS, ORDER):
         (folder / name).unlink(missing_ok=True)
 
 
 def alive(pid: int) -> bool:
-    """Whether a process is there, and not on its way out.
+    """Whether a process exists and is not exiting.
 
-    A process that is killed closes its files before it is a zombie. By then the job may have seen zeros, and ended of it.
+    A killed process closes its files before it is a zombie. By then the job may have seen zeros, and ended because of them.
     """
     try:
         with open(f"/proc/{pid}/stat") as f:  # noqa: PTH123 -- read often

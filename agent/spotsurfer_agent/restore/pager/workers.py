@@ -36,17 +36,17 @@ from spotsurfer_agent.restore.pager.layout import Layout, Space, in_order, is_al
 from spotsurfer_agent.restore.pager.process_memory import Range, Standing
 from spotsurfer_agent.restore.pager.protocol import BLAME_IMAGE, BLAME_STORE, Loss, PagerPlan
 
-# A dead pager must kill the job: when the last copy of a userfaultfd closes, every page that had not come yet reads as zeros.
+# ---- Holders: a dead pager must kill the job, because when the last copy of a userfaultfd closes, missing pages read as zeros
 #
-# So two holders share the pager's table of descriptors (clone with CLONE_FILES) and thereby hold whatever it opens, from the
-# instant at which it does. When the pager dies without having said that it is done, a holder notes the loss, kills the job, and
-# only then goes. They also watch each other: the one that is left makes a new twin. Both have a single thread, so that this can
-# be done at any time, as it could not be in the pager.
+# Two holders share the pager's table of descriptors (clone with CLONE_FILES), so they hold every descriptor as soon as the
+# pager opens it. If the pager dies before it reported completion, a holder records the loss, kills the job, and only then
+# exits. The holders also watch each other: if one dies, the other makes a new twin. Both have a single thread, so that they
+# can fork at any time, unlike the pager.
 
 _CLONE_FILES = 0x400
 _SYS_CLONE = {"x86_64": 56, "aarch64": 220}
 _SENTENCE = "the process that brought the job's memory died: the job was killed before it could see a wrong page"
-# Keeps the interpreter's lock, so that the child's only thread owns it.
+# PyDLL keeps the interpreter's lock, so that the child's only thread owns it.
 _libc = ctypes.PyDLL(None, use_errno=True)
 
 
@@ -70,7 +70,7 @@ class _Holder:
         self._server = pager
 
     def run(self) -> None:
-        """Until the pager is gone."""
+        """Run until the pager is gone."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         twin = self._twin()
         while True:
@@ -88,19 +88,19 @@ class _Holder:
             lose(self._plan, Loss(_SENTENCE))
 
     def _twin(self) -> int:
-        """A second holder: a descriptor of it. In the second one this is a descriptor of the first."""
+        """Make a second holder and return a descriptor of it. In the second one this is a descriptor of the first."""
         me = os.getpid()
         child = _clone()
         return os.pidfd_open(me if child == 0 else child)
 
 
 def lose(plan: PagerPlan, loss: Loss) -> None:
-    """Note that the job is lost and kill it; returns when nothing of it runs."""
+    """Record the loss and kill the job; returns when no process of it runs."""
     while True:
         with contextlib.suppress(OSError):
             loss.write(Path(plan.folder))
             break
-        time.sleep(0.1)  # a full disk: the job stands still at its missing pages meanwhile
+        time.sleep(0.1)  # a full disk: meanwhile the job waits at its missing pages
     group = JobCgroup(plan.cgroup)
     while not group.kill():
         time.sleep(0.1)
@@ -117,7 +117,7 @@ def _clone() -> int:
 
 
 def leave(name: str, body: Callable[[], None]) -> NoReturn:
-    """Run a child's body; nothing returns into the parent's code, and nothing of its is flushed or closed twice."""
+    """Run a child's body and exit: it never returns into the parent's code, and flushes or closes nothing twice."""
     try:
         body()
     except BaseException as e:
@@ -127,32 +127,32 @@ def leave(name: str, body: Callable[[], None]) -> NoReturn:
     os._exit(0)
 
 
-# Does it help to bring memory by ourselves, behind the running job or before it runs?
+# ---- The choice: does it help if the pager brings memory itself, behind the running job or before it runs?
 
-SMALL_BYTES = 16 << 20  # so little is there before anybody notices
-SHARE = 0.5  # of the pages must be of the kind that can come later
-MEMORY_SHARE = 0.9  # of what is free may be taken by processes that share nothing any more
-CHUNK_BITS = 32  # no chunk is that long
+SMALL_BYTES = 16 << 20  # a smaller memory is there before anybody notices
+SHARE = 0.5  # of the pages must be able to come later
+MEMORY_SHARE = 0.9  # of the free memory may be taken by processes that lost their sharing
+CHUNK_BITS = 32  # every chunk is shorter than 2**32 bytes
 HAND_THREADS = 4  # of one process; more of them wait for each other
 HANDS_MAX = 8
-HANDS_BYTES_MIN = 4 << 30  # less is there soon enough
-COPIES_SHARE = 1 / 16  # of a job's memory may come to be there twice, where the only gain is time
+HANDS_BYTES_MIN = 4 << 30  # a smaller memory arrives soon enough
+COPIES_SHARE = 1 / 16  # of a job's memory may be duplicated if the only gain is time
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What matters of where the job is to run."""
+    """Relevant facts of the machine."""
 
-    faults: bool  # page faults can be served at all
+    faults: bool  # whether page faults can be served at all
     free_bytes: int
 
 
 def plain_because(maps: Mapping[int, Pagemap], files: Mapping[str, Extents], machine: Machine, *, at_once: bool = True) -> str:
-    """Why CRIU puts all memory there; empty where that is done by ourselves, with all processors.
+    """Why CRIU should bring all memory; empty if the pager does it, with all processors.
 
-    `maps`: the pages of each process; `files`: what the files of pages consist of; `at_once`: the job runs meanwhile, which is
-    worth a copy of all that its processes share. Where it waits, little of it may be copied, but not nothing: programs that
-    were started alike hold equal pages and share none, and CRIU brings all memory by one processor.
+    `maps`: the pages of each process; `files`: the content of the files of pages; `at_once`: the job runs meanwhile, which is
+    worth a copy of all shared memory. If the job waits, only a little may be copied, but some: programs that were started
+    alike hold equal pages without sharing them, and CRIU brings all memory with one processor.
     """
     lazy = sum(m.lazy_pages for m in maps.values()) * PAGE
     everything = _pages(files.values()) * PAGE
@@ -173,23 +173,23 @@ def plain_because(maps: Mapping[int, Pagemap], files: Mapping[str, Extents], mac
 
 
 def worker_count(processors: int, image_bytes: int) -> int:
-    """How many further processes write memory into a job that stands still (`bench.gpu.bring` measures what they are worth)."""
+    """How many workers write memory into a job that stands still (`bench.gpu.bring` measures their benefit)."""
     few = processors < 2 * HAND_THREADS or image_bytes < HANDS_BYTES_MIN
     return 0 if few else min(processors // HAND_THREADS, HANDS_MAX)
 
 
 def _pages(files: Iterable[Extents]) -> int:
-    """Pages that hold anything."""
+    """Pages with data."""
     return sum(e.bytes for e in files) // PAGE
 
 
 def _copied_bytes(held: Sequence[Extents]) -> int:
-    """What processes that share nothing any more have more than once: equal pages are what a fork left to both."""
+    """Bytes that exist more than once without sharing: equal pages of processes after a fork."""
     return sum(_distinct(e) for e in held) - _distinct(*held) if len(held) > 1 else 0
 
 
 def _distinct(*held: Extents) -> int:
-    """Bytes of chunks that these refer to, each counted once."""
+    """Bytes of the chunks that these refer to; each counts once."""
     rows = np.concatenate([e.table[:, [2, 3, 1]] for e in held]).astype(np.int64)
     rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
     begins = (rows[:, 0] << CHUNK_BITS) + rows[:, 1]
@@ -198,11 +198,12 @@ def _distinct(*held: Extents) -> int:
     return int(np.maximum(ends - np.maximum(begins, before), 0).sum())
 
 
-# Further processes that write memory into a job that stands still.
+# ---- Workers: further processes that write memory into a job that stands still
 #
-# The threads of one interpreter wait for each other however many processors there are. So a pager that has the processors has
-# hands, forked from it before it has a second thread. Each takes every n-th chunk and writes what belongs into stretches that
-# can be written (`standing.py`). Userfaultfd stays with the pager: a hand has no descriptor of it, and holds none open.
+# Threads of one interpreter wait for each other, however many processors the machine has. So a pager with several processors
+# has workers, which it forks before it has a second thread. Each takes every n-th chunk and writes the parts that belong into
+# writable stretches (`process_memory.Standing`). Userfaultfd stays with the pager: a worker has no descriptor of it, and
+# holds none open.
 
 log = logging.getLogger(__name__)
 PROCESSES_MAX = 250  # descriptors in one message, see unix(7)
@@ -210,21 +211,21 @@ TELL_SECONDS = 0.2
 WRITERS = "processes that write:"
 GONE = "a process that wrote the job's memory died"
 ADDRESSES = 1 << 64
-FAILURES = {BLAME_IMAGE: BadChunk, BLAME_STORE: StoreError}  # that one of them can have; others it tells as its own
+FAILURES = {BLAME_IMAGE: BadChunk, BLAME_STORE: StoreError}  # failures of a worker with a blame; others are raised as WorkerFailed
 Given = tuple[int, int, list[Range]]  # a process by its number in the image and by its number here, and what is to be written
 
 
 class WorkerFailed(Exception):
-    """One of them could not do its part; a sentence."""
+    """A worker could not do its part; a sentence."""
 
 
 class Workers:
     """What the pager has of them. Made before it has a second thread."""
 
     def __init__(self, count: int, work: Callable[[int, socket.socket], None]) -> None:
-        """`work` is what one of them does, given its number and its end of a line to us."""
+        """`work` is the body of a worker; it gets its number and its end of a line to the pager."""
         self._lines: dict[int, socket.socket] = {}
-        self._missing: dict[int, int] = {}  # bytes, by line; of those that are not done
+        self._missing: dict[int, int] = {}  # bytes by line, of the workers that are not done
         self.pids: list[int] = []
         me = os.getpid()
         for number in range(count):
@@ -244,16 +245,16 @@ class Workers:
 
     @property
     def missing_bytes(self) -> int:
-        """What they have not written yet."""
+        """Bytes that the workers have not written yet."""
         return sum(self._missing.values())
 
     @property
     def busy(self) -> Sequence[int]:
-        """Descriptors to listen to; empty where all of them are done."""
+        """Descriptors to listen to; empty if all workers are done."""
         return list(self._missing)
 
     def give(self, stand: Sequence[tuple[int, Standing]]) -> None:
-        """Processes by their numbers in the image, PROCESSES_MAX at most. Raises as `hear`."""
+        """Give the processes to the workers, by their numbers in the image, PROCESSES_MAX at most. Raises like `hear`."""
         given: list[Given] = [(number, s.pid, list(s.ranges)) for number, s in stand]
         total = sum(s.written_bytes for _, s in stand)
         for fd, line in self._lines.items() if given else ():
@@ -267,7 +268,7 @@ class Workers:
             self.dismiss()
 
     def hear(self, fd: int) -> None:
-        """One of them says something. Raises BadChunk, StoreError, HandFailed."""
+        """Read a worker's message. Raises BadChunk, StoreError, WorkerFailed."""
         try:
             said = self._lines[fd].recv(1 << 16).decode().splitlines()
         except ConnectionResetError:
@@ -282,7 +283,7 @@ class Workers:
             del self._missing[fd]
 
     def dismiss(self) -> None:
-        """They are not needed (any more)."""
+        """The workers are not needed (any more)."""
         for line in self._lines.values():
             line.close()
         self._lines.clear()
@@ -292,17 +293,17 @@ NOBODY = Workers(0, lambda *_: None)
 
 
 def _live(parent: int, body: Callable[[], None]) -> None:
-    """No longer than the pager."""
+    """Run a worker, no longer than the pager lives."""
     syscalls.die_with_parent()
     if os.getppid() == parent:
         body()
 
 
-# ------------------------------------------------------------ one of them
+# ---- One of them
 
 
 def serve(plan: PagerPlan, image: Manifest, count: int, number: int, line: socket.socket) -> None:
-    """The life of one of `count`: make ready, be told, write, tell."""
+    """The life of one of `count` workers: get ready, receive a part, write it, report."""
     small = dataclasses.replace(plan, memory_bytes=plan.memory_bytes // (count + 1), threads=HAND_THREADS)
 
     def failed(e: Exception, _: object = None) -> NoReturn:
@@ -325,7 +326,7 @@ def serve(plan: PagerPlan, image: Manifest, count: int, number: int, line: socke
 
 
 def _wait(feeder: Feeder, shares: Sequence[Share], count: int, line: socket.socket) -> None:
-    """Until its part is there, which is told meanwhile."""
+    """Wait until its part is there; reports progress meanwhile."""
 
     def missing() -> int:
         return sum(s.space.missing for s in shares) * PAGE
@@ -338,7 +339,7 @@ def _wait(feeder: Feeder, shares: Sequence[Share], count: int, line: socket.sock
 
 
 def _told(line: socket.socket) -> list[tuple[int, Standing]]:
-    """Processes by their numbers in the image; none where the pager needs nobody, or is gone."""
+    """The received processes by their numbers in the image; none if the pager needs no worker, or is gone."""
     _, fds, _, _ = socket.recv_fds(line, 1, PROCESSES_MAX)
     if not fds:
         return []
@@ -353,7 +354,7 @@ def _tell(line: socket.socket, what: dict[str, Any]) -> None:
 
 
 class Share:
-    """One process, as a feeder sees it: what is written of it, and nothing else."""
+    """One process as a feeder sees it, only with the stretches that are written."""
 
     over = False
 
@@ -366,12 +367,12 @@ class Share:
             at = end
 
     def chunks(self, layout: Layout) -> Iterator[list[int]]:
-        """What holds it, in order."""
+        """The chunks that hold it, in order."""
         for s in self.space.left():
             yield layout.files[self.file].chunks(s.run.at + s.first, s.run.at + s.last)
 
     def put(self, first: int, last: int, source: int) -> None:
-        """Write pages `first` to `last` of the file; the first lies at address `source` of ours. Raises HandFailed."""
+        """Write pages `first` to `last` of the file; the first lies at address `source` of ours. Raises WorkerFailed."""
         for run, lower, upper in self.space.stretches(first, last):
             at = lower
             while at < upper:

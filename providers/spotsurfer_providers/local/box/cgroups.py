@@ -1,7 +1,8 @@
 """A box's control group: its CPU and memory, and the list of what runs in it.
 
-Two layouts, told apart by the mount table: the old one with a hierarchy per controller (v1, also where v2 is mounted beside
-it without controllers) and the unified one (v2). A box gets one folder in each hierarchy that it needs; all have one name.
+Two layouts, distinguished by the mount table: the old one with a hierarchy for each controller (v1, also if v2 is mounted
+beside it without controllers) and the unified one (v2). A box gets one folder in each hierarchy that it needs; all have one
+name.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ MOUNT_TABLE = Path("/proc/self/mountinfo")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a box may use; `cpus` in whole or part cores, memory in bytes."""
+    """Resources of a box; `cpus` in whole or part cores, memory in bytes."""
 
     cpus: float
     memory_bytes: int
@@ -37,7 +38,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Hierarchy:
-    """One mounted tree of control groups and the controllers in it that we use; none of its own means v2."""
+    """One mounted tree of control groups and those of its controllers that we use; none of its own means v2."""
 
     path: Path
     controllers: tuple[str, ...]
@@ -48,7 +49,7 @@ class Hierarchy:
 def hierarchies(table: str) -> list[Hierarchy]:
     """The trees that a box joins, from the text of a mount table (/proc/self/mountinfo).
 
-    Raises HostUnfit where cpu, memory or pids can't be limited.
+    Raises HostUnfit if cpu, memory or pids can't be limited.
     """
     rows = [_row(line) for line in table.splitlines() if " - " in line]
     old = [_old(mount_point, options) for mount_point, kind, options in rows if kind == "cgroup"]
@@ -73,7 +74,7 @@ def _row(line: str) -> tuple[str, str, str]:
 def _old(mount_point: str, options: str) -> Hierarchy:
     names = options.split(",")
     ours = tuple(c for c in WANTED_V1 if c in names)
-    # Mounting the same hierarchy again inside the box takes exactly the options it was made with.
+    # A second mount of the same hierarchy inside the box needs exactly its original options.
     return Hierarchy(Path(mount_point), ours, unified=False, options=",".join(n for n in names if n not in ("rw", "ro")))
 
 
@@ -97,17 +98,17 @@ class BoxGroup:
         self.name = name
 
     def folders(self) -> list[Path]:
-        """One folder a hierarchy."""
+        """One folder for each hierarchy."""
         return [t.path / PARENT / self.name for t in self.trees]
 
     def create(self, limits: Limits) -> None:
-        """Make the folders and set the limits; harmless when repeated. Raises HostUnfit where the kernel won't have it."""
+        """Make the folders and set the limits; harmless if repeated. Raises HostUnfit if the kernel refuses."""
         try:
             for tree in self.trees:
                 folder = tree.path / PARENT / self.name
                 folder.parent.mkdir(exist_ok=True)
                 if tree.unified:
-                    cgroups.delegate(tree.path)  # of a container, processes are in it
+                    cgroups.delegate(tree.path)  # in a container, it holds processes
                     cgroups.delegate(folder.parent)
                 folder.mkdir(exist_ok=True)
                 for file, value in _settings(tree, limits).items():
@@ -121,7 +122,7 @@ class BoxGroup:
             (folder / "cgroup.procs").write_text(str(pid))
 
     def delegate(self) -> None:
-        """Groups that are made inside have controllers, too: on v2 process 1 goes into a leaf for that. Raises HostUnfit."""
+        """Give controllers to groups made inside: on v2 process 1 goes into a leaf for that. Raises HostUnfit."""
         for tree in self.trees:
             if tree.unified:
                 try:
@@ -136,14 +137,14 @@ class BoxGroup:
             for folder in _tree(top):
                 with contextlib.suppress(FileNotFoundError, OSError):
                     found.update(int(x) for x in (folder / "cgroup.procs").read_text().split())
-        return found - {0}  # 0: a process of a pid namespace that can't be seen from here
+        return found - {0}  # 0: a process of a pid namespace that is not visible from here
 
     def exists(self) -> bool:
         """Whether any folder of it is left."""
         return any(f.exists() for f in self.folders())
 
     def kill(self, wait_seconds: float = 5.0) -> bool:
-        """Kill everything in it and wait; whether it is empty."""
+        """Kill everything in it and wait; returns whether it is empty."""
         until = time.monotonic() + wait_seconds
         while pids := self.pids():
             self._thaw()
@@ -156,7 +157,7 @@ class BoxGroup:
         return True
 
     def _thaw(self) -> None:
-        """A frozen process (a checkpoint in the making) would not even die."""
+        """Thaws it: a frozen process (in the middle of a checkpoint) would not even die."""
         for top in self.folders():
             for folder in _tree(top):
                 for file, value in (("freezer.state", "THAWED"), ("cgroup.freeze", "0")):
@@ -165,7 +166,7 @@ class BoxGroup:
                             (folder / file).write_text(value)
 
     def remove(self, wait_seconds: float = 2.0) -> bool:
-        """Remove the folders, deepest first; whether they are gone. Only when nothing runs in them."""
+        """Remove the folders, deepest first; returns whether they are gone. Call it only when nothing runs in them."""
         until = time.monotonic() + wait_seconds
         while True:
             left = [top for top in self.folders() if not _remove_tree(top)]
@@ -173,7 +174,7 @@ class BoxGroup:
                 return True
             if time.monotonic() > until:
                 return False
-            time.sleep(0.01)  # the last exits are still being counted
+            time.sleep(0.01)  # the kernel still counts the last exits
 
 
 def _settings(tree: Hierarchy, limits: Limits) -> Mapping[str, str]:
@@ -193,7 +194,7 @@ def _settings(tree: Hierarchy, limits: Limits) -> Mapping[str, str]:
 
 
 def _tree(top: Path) -> list[Path]:
-    """`top` and all folders below it; those that vanish meanwhile are left out."""
+    """`top` and all folders below it, without those that vanish meanwhile."""
     try:
         below = [Path(e.path) for e in os.scandir(top) if e.is_dir(follow_symlinks=False)]
     except OSError:

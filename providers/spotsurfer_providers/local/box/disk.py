@@ -1,7 +1,7 @@
 """A private disk without a name: a sparse file that no folder lists, behind a loop device that frees itself.
 
-The file is opened with O_TMPFILE and the loop device with autoclear, so the kernel removes both as soon as nobody holds
-them: no crash, at no moment, leaves either behind.
+The file is opened with O_TMPFILE and the loop device with autoclear, so the kernel removes both as soon as no process holds
+them: no crash leaves either behind.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _LOOP_FLAGS_AT = 8 + 52  # fd, block_size, then lo_flags within struct loop_info
 _TRIES = 50
 _PACKAGES = {"btrfs": "btrfs-progs", "ext4": "e2fsprogs", "xfs": "xfsprogs"}
 
-# Of machines that boot one image, so that a folder's entries come in one order on all of them.
+# Equal on all machines of one image, so that a folder's entries have the same order on all of them.
 HASH_SEED = "9b5a6c1e-0d53-4b5f-8a07-5e1c7c1f0a44"
-USUAL = ("btrfs", "ext4")  # the first that can be made here
+USUAL = ("btrfs", "ext4")  # uses the first that this host can make
 MAKERS: dict[str, list[str]] = {
     "btrfs": ["mkfs.btrfs", "-q", "-K", "-f", "-m", "single"],
     "ext4": ["mkfs.ext4", "-q", "-F", "-E", f"lazy_itable_init=1,nodiscard,hash_seed={HASH_SEED}", "-m", "0"],
@@ -46,9 +46,9 @@ class Disk:
 
 
 def make_disk(folder: Path, size_bytes: int, wanted: str = "") -> Disk:
-    """A fresh disk, its bytes in the file system of `folder`; `wanted`: of this kind ("" = a usual one).
+    """A fresh disk with its bytes in the file system of `folder`; `wanted`: of this kind ("" = a usual one).
 
-    Raises HostUnfit where loop devices or the file system makers are missing, DiskFull where it doesn't fit.
+    Raises HostUnfit if loop devices or the file system's tools are missing, DiskFull if it does not fit.
     """
     kinds = (wanted,) if wanted else USUAL
     kind = next((k for k in kinds if shutil.which(MAKERS[k][0])), None)
@@ -75,7 +75,7 @@ def _nameless_file(folder: Path) -> int:
     except OSError as e:
         if e.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
             raise
-    fd, name = tempfile.mkstemp(prefix="disk-", dir=folder)  # file systems without O_TMPFILE, as NFS
+    fd, name = tempfile.mkstemp(prefix="disk-", dir=folder)  # for file systems without O_TMPFILE, as NFS
     os.unlink(name)  # noqa: PTH108 - mkstemp gives a string
     return fd
 
@@ -99,7 +99,7 @@ def _attach(backing: int) -> tuple[int, str]:
 
 
 def _try_attach(device: str, backing: int) -> int | None:
-    """The device's descriptor, or None where somebody else was quicker."""
+    """The device's descriptor, or None if another process was quicker."""
     config = bytearray(_LOOP_CONFIG_BYTES)
     struct.pack_into("=II", config, 0, backing, 0)
     struct.pack_into("=I", config, _LOOP_FLAGS_AT, _LO_FLAGS_AUTOCLEAR)

@@ -1,8 +1,8 @@
 """Process 1 of a box: makes its namespaces, runs user-data as a machine's first boot would, reaps, and ends on SIGTERM.
 
-Its supervisor starts it in a fresh pid namespace and speaks to it over the socket that is its argument: we say
-`unshared`, are told how the box looks, say `up`, are told `run`. When the supervisor dies the kernel kills us (and with us
-everything in the box); the end of the socket says the same, in case it died before we asked for that.
+Its supervisor starts it in a fresh pid namespace and speaks to it over the socket in its argument: it sends `unshared`,
+receives the description of the box, sends `up`, receives `run`. If the supervisor dies, the kernel kills this process (and
+with it everything in the box); the end of the socket means the same, in case the supervisor died before we asked for that.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main() -> int:
     syscalls.unshare(syscalls.CLONE_NEWNS | syscalls.CLONE_NEWNET | syscalls.CLONE_NEWIPC | syscalls.CLONE_NEWUTS)
     try:
         _boot(line)
-    except Exception as e:  # whatever it is, the supervisor must hear it
+    except Exception as e:  # the supervisor must learn of every failure
         line.sendall(json.dumps({"failed": f"{type(e).__name__}: {e}"}).encode() + b"\n")
         return FAILED
     return _watch(line, stop)
@@ -79,7 +79,7 @@ def _start_user_data(text: str) -> None:
 
 
 def _watch(line: socket.socket, stop: int) -> int:
-    """Reap until told to end, from inside (SIGTERM) or outside (the socket closes)."""
+    """Reap until ordered to end, from inside (SIGTERM) or outside (the socket closes)."""
     while True:
         ready, _, _ = select.select([line.fileno(), stop], [], [])
         if line.fileno() in ready:

@@ -1,4 +1,4 @@
-"""The metadata service of a box in the IMDSv2 dialect, and what it says."""
+"""The metadata service of a box: the AWS dialect with version 2 tokens only, and its content."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from spotsurfer_providers.local.box.network import BOX_ADDRESS
 from spotsurfer_providers.local.box.records import BoxRecord
 
-# The metadata service of a box, in the AWS dialect with version 2 tokens only.
+# ---- Service
 
 TTL_SECONDS_MAX = 21600
 _TOKENS_MAX = 10_000
@@ -25,19 +25,19 @@ _BASE = "/latest/meta-data"
 
 @dataclass
 class Metadata:
-    """What the service says. The two notices appear when the supervisor sets them."""
+    """The content of the service. The two notices appear when the supervisor sets them."""
 
     fixed: Mapping[str, str]  # path below meta-data -> text
     tags: Mapping[str, str]
     user_data: str
     identity: Mapping[str, Any]
-    action_at: datetime | None = None  # when the instance is taken
-    rebalance_at: datetime | None = None  # when the recommendation was given
+    action_at: datetime | None = None  # when the instance is reclaimed
+    rebalance_at: datetime | None = None  # when the recommendation came
     tokens: dict[str, float] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def lookup(self, path: str) -> str | None:
-        """The text at a path, or None: not there (yet)."""
+        """The text at a path, or None if there is none (yet)."""
         path = path.rstrip("/")
         if path == "/latest/user-data":
             return self.user_data or None
@@ -64,7 +64,7 @@ class Metadata:
         return self.tags.get(unquote(key)) if not head and key else None
 
     def _folder(self, name: str) -> str | None:
-        """A folder lists what is below it."""
+        """A folder lists its entries."""
         start = name + "/" if name else ""
         below = (k[len(start) :].partition("/") for k in self.fixed if k.startswith(start))
         return "\n".join(sorted({head + slash for head, slash, _ in below})) or None
@@ -80,7 +80,7 @@ class Metadata:
         return token
 
     def knows(self, token: str | None) -> bool:
-        """Whether a token lives."""
+        """Whether a token is valid."""
         return token is not None and self.tokens.get(token, 0.0) > time.monotonic()
 
 
@@ -108,7 +108,7 @@ class MetadataHandler(http.server.BaseHTTPRequestHandler):
     sys_version = ""
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: agents ask each second."""
+        """Logs nothing: agents ask each second."""
 
     def do_PUT(self) -> None:
         """A token."""
@@ -117,7 +117,7 @@ class MetadataHandler(http.server.BaseHTTPRequestHandler):
             return
         ttl = self.headers.get("X-aws-ec2-metadata-token-ttl-seconds", "")
         if "X-Forwarded-For" in self.headers:
-            self._reply(403)  # through a proxy: somebody else's request
+            self._reply(403)  # through a proxy: a request of somebody else
         elif not (ttl.isascii() and ttl.isdigit() and 1 <= int(ttl) <= TTL_SECONDS_MAX):
             self._reply(400)
         else:
@@ -151,7 +151,7 @@ def _text(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-# What a box's metadata service says of it.
+# ---- Content of a new box
 
 ACCOUNT = "000000000000"
 IMAGE = "ami-local"

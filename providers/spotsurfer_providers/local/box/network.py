@@ -1,6 +1,6 @@
-"""A box's link: a veth pair between its own network namespace and its supervisor's. Nothing of it is seen from the host's.
+"""A box's link: a veth pair between its network namespace and its supervisor's. The host's namespace shows none of it.
 
-The supervisor's end stands for the cloud. There is no way on from there: no route, no forwarding.
+The supervisor's end plays the cloud. The link leads nowhere else: no route, no forwarding.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def make_link(box_pid: int) -> None:
 
 
 def set_up_box_end() -> None:
-    """To be called inside the box: loopback, address, route, and the metadata service's address."""
+    """Configures loopback, address, route, and the metadata service's address; call it inside the box."""
     batch(
         [
             "link set dev lo up",
@@ -58,7 +58,7 @@ def set_up_box_end() -> None:
 
 
 def shape(box_pid: int, rate_bits_per_second: int | None) -> None:
-    """Limit both directions of the link, or lift the limit. Raises HostUnfit where the kernel has no tbf."""
+    """Limit both directions of the link, or lift the limit. Raises HostUnfit if the kernel has no tbf."""
     inside = ["nsenter", f"--net=/proc/{box_pid}/ns/net"]
     for prefix, device in (([], CLOUD_DEVICE), (inside, BOX_DEVICE)):
         if rate_bits_per_second is None:
@@ -70,7 +70,7 @@ def shape(box_pid: int, rate_bits_per_second: int | None) -> None:
 
 
 def set_carrier(up: bool) -> None:
-    """Cut the link or mend it; to be called in the supervisor's network namespace."""
+    """Cut or restore the link; call it in the supervisor's network namespace."""
     batch([f"link set dev {CLOUD_DEVICE} {'up' if up else 'down'}"])
 
 
@@ -85,7 +85,7 @@ def plain_socket(netns_of: int) -> socket.socket:
 
 
 def _made_in(netns_of: int | None, how: Callable[[], socket.socket]) -> socket.socket:
-    """A socket stays in the namespace it was made in, so only a short-lived thread has to go there. Raises OSError."""
+    """A socket stays in its namespace of creation, so only a short-lived thread has to go there. Raises OSError."""
     made: list[socket.socket | OSError] = []
 
     def make() -> None:

@@ -1,15 +1,15 @@
-"""What is written down of boxes, so that anybody can tell what became of them after any crash.
+"""Records of boxes on disk, from which any process can tell the fate of a box after any crash.
 
     <data_dir>/local/epoch                  when the scenario began
     <data_dir>/local/launch.lock            held while a launch is decided
-    <data_dir>/local/spot_launches          how many there were
+    <data_dir>/local/spot_launches          the number of spot launches
     <data_dir>/local/reclaims/<box>         seconds since the epoch at which its reclaim was announced
     <data_dir>/local/boxes/<box>/           a box: box.json (never changes), state.json, alive (locked while a supervisor
                                             lives), terminate (an order), control (socket), console.log, supervisor.log
     <data_dir>/local/ended/<box>/           the same, an hour after its end: no longer listed, still found by its token
 
-A box's folder appears complete, by rename, with its lock already held by the launcher, who hands the lock down to the
-supervisor. So a folder whose lock is free has nobody who cares for it any more, whatever died and when.
+A box's folder appears complete, by rename, with its lock already held by the launcher, who passes the lock on to the
+supervisor. So no process cares for a folder with a free lock any more, whatever died and when.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from spotsurfer_providers.local.box.scenario import BoxFacts
 
 
 class BoxState(StrEnum):
-    """Where a box stands."""
+    """The state of a box."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -43,7 +43,7 @@ class BoxState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BoxRecord:
-    """What a box was made from; never changes. Sizes in bytes, rates in bits per second."""
+    """The parameters of a box, which never change. Sizes in bytes, rates in bits per second."""
 
     id: str
     token: str
@@ -67,25 +67,25 @@ class BoxRecord:
     disk_kind: str = ""  # its file system; "" = a usual one
     clock_offset_seconds: int = 0  # its monotonic clock against the host's
     sockets: dict[str, str] = field(default_factory=dict)  # ports of the cloud's side that lead to Unix sockets of the host
-    buckets: dict[str, str] = field(default_factory=dict)  # folders of the host that its gateway serves to be read
-    metadata: dict[str, str] = field(default_factory=dict)  # what its metadata service says besides, or instead
-    root: str = ""  # the tree that it has for a root; "" = the host's
-    runtimes: str = ""  # folder of runtimes that it finds in place; "" = it fetches what it needs
+    buckets: dict[str, str] = field(default_factory=dict)  # folders of the host that its gateway serves read-only
+    metadata: dict[str, str] = field(default_factory=dict)  # additions to and replacements of its metadata service's content
+    root: str = ""  # the tree that is its root; "" = the host's
+    runtimes: str = ""  # folder of runtimes that it finds in place; "" = it fetches them
 
     @property
     def pool(self) -> Pool:
-        """Where it runs."""
+        """Its pool."""
         return Pool("local", self.region, self.zone, self.instance_type)
 
     @property
     def facts(self) -> BoxFacts:
-        """What its fate depends on."""
+        """The facts that its fate depends on."""
         return BoxFacts(self.pool, Market(self.market), self.launched_seconds, self.spot_launch)
 
 
 @dataclass(frozen=True, slots=True)
 class BoxStatus:
-    """What became of it. `reason` is for people; `reclaimed`: the scenario or an order took it."""
+    """The fate of a box. `reason` is for people; `reclaimed`: the scenario or an order took it."""
 
     state: BoxState
     reason: str = ""
@@ -102,12 +102,12 @@ class BoxFolder:
         self.id = path.name
 
     def record(self) -> BoxRecord:
-        """What it was made from. Raises OSError or ValueError."""
+        """Its parameters. Raises OSError or ValueError."""
         raw = json.loads((self.path / "box.json").read_text(encoding="utf-8"))
         return BoxRecord(**raw)
 
     def status(self) -> BoxStatus:
-        """What was last written of it; a box nobody wrote of yet is starting."""
+        """Its last written status; a box without one is starting."""
         try:
             raw = json.loads((self.path / "state.json").read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -115,21 +115,21 @@ class BoxFolder:
         return BoxStatus(**{**raw, "state": BoxState(raw["state"])})
 
     def write_status(self, status: BoxStatus) -> None:
-        """Replace what is written, at once and durably."""
+        """Replace the status, at once and durably."""
         write_atomically(self.path / "state.json", json.dumps(dataclasses.asdict(status)))
 
     def ordered_to_end(self) -> bool:
-        """Whether somebody ordered its end."""
+        """Whether its end was ordered."""
         return (self.path / "terminate").exists()
 
     def order_end(self) -> None:
-        """Leave the order where the supervisor, or who tidies up after it, finds it."""
+        """Leave the order where the supervisor, or the cleanup after it, finds it."""
         with contextlib.suppress(FileNotFoundError):
             (self.path / "terminate").touch()
 
     @contextmanager
     def if_abandoned(self) -> Iterator[bool]:
-        """True inside the block where neither launcher nor supervisor lives; then nobody else tidies up at the same time."""
+        """True inside the block if neither launcher nor supervisor lives; no other process cleans it up at the same time."""
         try:
             fd = os.open(self.path / "alive", os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -170,7 +170,7 @@ class Home:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def folders(self) -> list[BoxFolder]:
-        """All boxes that are listed. Raises OSError."""
+        """All listed boxes. Raises OSError."""
         if not self.boxes.exists():
             return []
         return [BoxFolder(p) for p in sorted(self.boxes.iterdir()) if not p.name.startswith(".")]
@@ -181,7 +181,7 @@ class Home:
         return BoxFolder(old if old.exists() else self.boxes / box)
 
     def epoch(self, now: datetime) -> datetime:
-        """When the scenario began: the first time that anybody asks."""
+        """The beginning of the scenario: the first time that any process asks."""
         file = self.path / "epoch"
         try:
             return datetime.fromisoformat(file.read_text().strip())
@@ -208,21 +208,21 @@ class Home:
         return number
 
     def note_reclaim(self, box: str, seconds: float) -> None:
-        """Write down when a box's reclaim was announced; the first time counts."""
+        """Record when a box's reclaim was announced; the first time counts."""
         self.reclaims.mkdir(exist_ok=True)
         file = self.reclaims / box
         if not file.exists():
             write_atomically(file, repr(seconds))
 
     def reclaim_seconds(self) -> list[float]:
-        """When each reclaim so far was announced."""
+        """The announcement times of all reclaims so far."""
         if not self.reclaims.exists():
             return []
         return sorted(float(p.read_text()) for p in self.reclaims.iterdir() if not p.name.startswith("."))
 
 
 def take_lock(fd: int) -> None:
-    """Lock a box's `alive` file; nobody else can have seen it yet."""
+    """Lock a box's `alive` file, which no other process can have seen yet."""
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
@@ -237,7 +237,7 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def job_and_attempt(tags: Mapping[str, str]) -> tuple[str, int] | None:
-    """Whom a box works for, from its tags; None for a box without a job."""
+    """The job and attempt that a box works for, from its tags; None for a box without a job."""
     job, attempt = tags.get("spotsurfer:job", ""), tags.get("spotsurfer:attempt", "")
     return (job, int(attempt)) if job and attempt.isdigit() else None
 

@@ -1,4 +1,4 @@
-"""The file system and devices that a box sees."""
+"""The file system and the devices that a box sees."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from spotsurfer.model.market import NO_GPUS, Gpus
 from spotsurfer_providers.local.box import syscalls
 
-# The devices of a box: what programs expect of any machine, and the graphics processors of this one. No disk but its own.
+# ---- Devices: those that programs expect of any machine, and this host's GPUs. No disk but the box's own.
 
 DEV = Path("/dev")
 USUAL = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "fuse", "kvm", "net/tun")
@@ -31,13 +31,13 @@ class Device:
 
 
 def of_host() -> list[Device]:
-    """Those of this host that a box gets, too."""
+    """This host's devices that a box gets, too."""
     paths = [DEV / name for name in USUAL] + [p for pattern in GRAPHICS for p in sorted(DEV.glob(pattern))]
-    return [of(str(p)) for p in paths if p.is_char_device()]  # not every host has each
+    return [of(str(p)) for p in paths if p.is_char_device()]  # a host may lack some
 
 
 def gpus_of_host() -> Gpus:
-    """NVIDIA's of this host: each box has all of them, whatever its type would have elsewhere. Their chip is not asked for."""
+    """This host's NVIDIA GPUs: each box has all of them, whatever its type has on a cloud. The chip is not asked for."""
     count = sum(p.is_char_device() for p in DEV.glob("nvidia[0-9]*"))
     return Gpus(count=count) if count else NO_GPUS
 
@@ -49,7 +49,7 @@ def of(path: str) -> Device:
 
 
 def make(target: str, devices: Sequence[Device]) -> None:
-    """A /dev of its own at the folder `target`, with terminals that nobody else sees. Raises OSError."""
+    """Make a private /dev at the folder `target`, with its own terminals. Raises OSError."""
     syscalls.mount("tmpfs", target, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NOEXEC, "mode=0755,size=1m")
     for folder in FOLDERS:
         os.makedirs(f"{target}/{folder}")  # noqa: PTH103 - as the kernel sees them
@@ -66,18 +66,17 @@ def make(target: str, devices: Sequence[Device]) -> None:
     )
 
 
-# What a box sees of the file system: a root that it can't write, with folders of its own where a machine writes.
-#
-# The root is the host's, or an unpacked tree (as debootstrap makes one): then nothing of the host's is there at all, and a job
-# that leans on something of it fails as it would on a machine.
+# ---- File system: a read-only root, with private folders for a machine's writes.
+# The root is the host's, or an unpacked tree (as debootstrap makes one). Such a box has nothing of the host, so a job that
+# depends on something of the host fails as it would on a machine.
 
 DISK_AT = "/var/lib/spotsurfer"
-# Mount points, not files of ours: a fresh machine has nothing there, and whoever lives on the host does.
+# Mount points, not files of ours: a fresh machine has nothing there, but users of the host do.
 PRIVATE = {"/tmp": "1777", "/run": "0755", "/var/tmp": "1777", "/dev/shm": "1777", "/root": "0700", "/home": "0755"}  # noqa: S108
 _CGROUP_ROOT = "/sys/fs/cgroup"
 _OPEN = syscalls.MS_NOSUID | syscalls.MS_NODEV
 _PLAIN = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
-# Of /proc, what belongs to the whole host; and what of that is each box's own, through its namespaces.
+# The parts of /proc that belong to the whole host, and the exceptions that are each box's own through its namespaces.
 _PROC_OF_HOST = ("sys", "sysrq-trigger", "irq", "bus")
 _PROC_OWN = ("sys/net", "sys/kernel/ns_last_pid", "sys/kernel/hostname", "sys/kernel/domainname", "sys/fs/mqueue")
 _PROC_OWN_PATTERNS = ("sys/kernel/sem*", "sys/kernel/msg*", "sys/kernel/shm*", "sys/kernel/auto_msgmni")
@@ -85,7 +84,7 @@ _PROC_OWN_PATTERNS = ("sys/kernel/sem*", "sys/kernel/msg*", "sys/kernel/shm*", "
 
 @dataclass(frozen=True, slots=True)
 class CgroupMount:
-    """A hierarchy to be shown inside: where, and the options that name it ("" for v2)."""
+    """A hierarchy to show inside: its path, and the options that name it ("" for v2)."""
 
     path: str
     options: str
@@ -93,7 +92,7 @@ class CgroupMount:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How one box's file system is made. `hidden` are host folders that it must not even read; `root` "" is the host's.
+    """The file system of one box. `hidden` are host folders that it must not even read; `root` "" is the host's.
 
     `runtimes`: a host folder, or "". A box finds each runtime in it in place, read-only.
     """
@@ -107,10 +106,10 @@ class View:
 
 
 def build(view: View) -> None:
-    """Make the calling process's (fresh) mount namespace the box's. In fresh pid, net and cgroup namespaces already.
+    """Turn the calling process's (fresh) mount namespace into the box's. Its pid, net and cgroup namespaces are fresh, too.
 
-    The order matters: mounts of the host that are covered anyway are dropped first, so that a box neither keeps them busy
-    nor hands them on to the mount namespaces of its jobs.
+    The order matters: it first drops mounts of the host that are covered anyway, so that a box neither keeps them busy
+    nor passes them on to the mount namespaces of its jobs.
     """
     mounted, top = _mount_points(Path("/proc/self/mountinfo").read_text()), view.root
     nodes = [*of_host(), of(view.device)]
@@ -130,14 +129,14 @@ def build(view: View) -> None:
         if os.path.isdir(top + folder) and not os.path.islink(top + folder):  # noqa: PTH112,PTH114 - as the kernel sees them
             syscalls.mount("tmpfs", top + folder, "tmpfs", _OPEN, f"mode={mode}")
     for folder in () if top else view.hidden:
-        if os.path.isdir(folder):  # noqa: PTH112 - gone where a private folder covers it
+        if os.path.isdir(folder):  # noqa: PTH112 - absent if a private folder covers it
             syscalls.mount("tmpfs", folder, "tmpfs", _PLAIN | syscalls.MS_RDONLY, "mode=0755,size=4k")
     if top:
         syscalls.pivot_root(top)
 
 
 def _bake_in(runtimes: Path, at: Path) -> None:
-    """Each runtime of the host's folder, read-only, as on a machine image that was made with it."""
+    """Each runtime of the host's folder, read-only, as on a machine image that contains it."""
     for runtime in sorted(runtimes.iterdir()):
         target = at / runtime.name
         target.mkdir(parents=True, exist_ok=True)
@@ -157,7 +156,7 @@ def _mount_proc(target: str) -> None:
 
 
 def _bind(path: Path, *, read_only: bool) -> None:
-    """A mount of its own at this place, with what lies there."""
+    """A mount of its own at this path, with the same content."""
     syscalls.mount(str(path), str(path), None, syscalls.MS_BIND)
     syscalls.mount(
         None, str(path), None, syscalls.MS_REMOUNT | syscalls.MS_BIND | _PLAIN | (syscalls.MS_RDONLY if read_only else 0)
@@ -165,9 +164,9 @@ def _bind(path: Path, *, read_only: bool) -> None:
 
 
 def _mount_sys(view: View, top: str) -> None:
-    """A fresh /sys shows the box's own network devices; below it only the box's own part of the control groups.
+    """A fresh /sys shows only the box's own network devices, and below it only the box's own part of the control groups.
 
-    Of an ext4 disk, as root of any machine may, the box writes where the next inode number is looked for.
+    For an ext4 disk, the box may write the goal of the next inode number, as root of any machine may.
     """
     cgroups = view.cgroups
     syscalls.mount("sysfs", top + "/sys", "sysfs", _PLAIN)

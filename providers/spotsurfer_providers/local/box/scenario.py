@@ -1,4 +1,9 @@
-"""Scenarios of the simulated cloud: what happens when, and their TOML files."""
+"""Scenarios of the simulated cloud: a pure function of a scenario and the time since its beginning, and the TOML files.
+
+Times are seconds since the scenario's epoch (one for each data folder) unless noted otherwise. Patterns match a pool as
+"zone/instance-type" with shell wildcards. The event of a reclaim is its *notice*: the box is taken `notice_seconds` later,
+and anything that begins "with the n-th reclaim" begins with that notice.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +21,6 @@ from typing import TypeVar
 from spotsurfer.model.errors import ConfigError
 from spotsurfer.model.market import Market, Pool
 from spotsurfer_providers.toml_tables import build
-
-# What the pretended cloud does, as a pure function of a scenario and the time since its beginning.
-#
-# Times are seconds since the scenario's epoch (made once a data folder) unless they say otherwise. A pool is matched by
-# "zone/instance-type" with shell wildcards. Of a reclaim the *notice* is the event: the box is taken `notice_seconds` later,
-# and whatever begins "with the n-th reclaim" begins with that notice.
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +48,9 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class Reclaim:
-    """Spot boxes are taken: at a time, or at an age; all that match, or only the n-th spot launch (1 = the first).
+    """Spot boxes are taken at a time, or at an age; all that match, or only the n-th spot launch (1 = the first).
 
-    `notice_seconds` 0 = gone without a word; None = what the provider's setting says.
+    `notice_seconds` 0 = no notice; None = the provider's setting.
     """
 
     at_seconds: float | None = None
@@ -73,21 +72,21 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Recorded availability: one row of values a pool pattern, one value a tick; the last value holds for ever."""
+    """Recorded availability: one row for each pool pattern, one value for each tick; the last value holds for ever."""
 
     available: Mapping[str, Sequence[bool]]
     seconds_per_tick: float
 
     def row(self, pool: Pool) -> Sequence[bool] | None:
-        """The values of a pool, or None where the trace says nothing of it."""
+        """The values of a pool, or None if the trace has none for it."""
         return next((values for pattern, values in self.available.items() if _matches(pattern, pool)), None)
 
     def at(self, values: Sequence[bool], seconds: float) -> bool:
-        """The value of a moment."""
+        """The value at a time."""
         return values[min(len(values) - 1, max(0, int(seconds / self.seconds_per_tick)))]
 
     def gone_after(self, values: Sequence[bool], seconds: float) -> float | None:
-        """The first moment from `seconds` on at which the pool is not available."""
+        """The first time from `seconds` on at which the pool is not available."""
         for tick in range(max(0, int(seconds / self.seconds_per_tick)), len(values)):
             if not values[tick]:
                 return max(seconds, tick * self.seconds_per_tick)
@@ -96,7 +95,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Everything that is scripted. The empty one: constant prices, endless capacity, no reclaims."""
+    """All scripted events. The empty scenario: constant prices, endless capacity, no reclaims."""
 
     prices: Sequence[Price] = field(default_factory=tuple)
     outages: Sequence[Outage] = field(default_factory=tuple)
@@ -107,7 +106,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class BoxFacts:
-    """What decides a box's fate. `spot_launch` counts spot launches of the data folder from 1; None = not spot."""
+    """The inputs of a box's fate. `spot_launch` counts spot launches of the data folder from 1; None = not spot."""
 
     pool: Pool
     market: Market
@@ -117,7 +116,7 @@ class BoxFacts:
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """When a box is advised to move (or None), warned, and taken; with `gone == notice` it is taken without a word."""
+    """When a box is advised to move (or None), warned, and taken; `gone == notice` means without a notice."""
 
     rebalance_seconds: float | None
     notice_seconds: float
@@ -125,7 +124,7 @@ class Fate:
 
 
 def price_factor(scenario: Scenario, pool: Pool, market: Market, at: float) -> float:
-    """By what a pool's price is multiplied at a moment."""
+    """The factor on a pool's price at a time."""
     factors = [
         p.factor
         for p in scenario.prices
@@ -135,7 +134,7 @@ def price_factor(scenario: Scenario, pool: Pool, market: Market, at: float) -> f
 
 
 def refusal(scenario: Scenario, pool: Pool, market: Market, at: float, reclaims: Sequence[float]) -> str | None:
-    """Why nothing can be launched in a pool at a moment, or None. `reclaims`: when each reclaim so far happened."""
+    """The reason why nothing can be launched in a pool at a time, or None. `reclaims`: times of the reclaims so far."""
     for outage in scenario.outages:
         if _matches(outage.pool, pool) and outage.market in (None, market) and _in_outage(outage, at, reclaims):
             return "the scenario has an outage"
@@ -156,7 +155,7 @@ def _in_outage(outage: Outage, at: float, reclaims: Sequence[float]) -> bool:
 
 
 def full(scenario: Scenario, pool: Pool, market: Market, live: Sequence[tuple[Pool, Market]]) -> str | None:
-    """Why a pool has no room beside the boxes that live, or None."""
+    """The reason why a pool has no room beside the living boxes, or None."""
     for capacity in scenario.capacities:
         if not _matches(capacity.pool, pool) or capacity.market not in (None, market):
             continue
@@ -192,7 +191,7 @@ def _matches(pattern: str, pool: Pool) -> bool:
     return fnmatchcase(f"{pool.zone}/{pool.instance_type}", pattern)
 
 
-# Scenarios from TOML files, with the traces they name.
+# ---- Files: scenarios in TOML, with the traces they name.
 #
 # [[price]]     factor = 1.5, pool = "*/m6i.*", market = "spot", from_seconds = 60, to_seconds = 300
 # [[outage]]    market = "spot", at_reclaim = 2, seconds = 90
@@ -210,7 +209,7 @@ _TABLES = ("price", "outage", "reclaim", "capacity", "trace")
 class _TraceTable:
     path: str
     columns: dict[str, str]
-    seconds_per_tick: float = 195.0  # here; the recording's own tick divided by this is the speed-up
+    seconds_per_tick: float = 195.0  # in the scenario; the recording's own tick divided by this is the speed-up
     start_tick: int | None = None
     tick_column: str = "tick"
 
@@ -229,7 +228,7 @@ def load(path: Path | None) -> Scenario:
 
 
 def parse(raw: Mapping[str, object], path: Path) -> Scenario:
-    """A scenario from its tables; `path` is where they came from. Raises ConfigError."""
+    """A scenario from its tables; `path` is their source. Raises ConfigError."""
     for key in raw:
         if key not in _TABLES:
             raise ConfigError(f"{path} has an unknown table {key!r}; it knows {', '.join(_TABLES)}")

@@ -1,4 +1,4 @@
-"""Starting one box and ending it, by its supervisor.
+"""Starts and ends one box, for its supervisor.
 
 Only for the main thread: the kernel kills process 1 of a box when the thread that started it ends.
 """
@@ -24,7 +24,7 @@ from spotsurfer_providers.local.box.disk import Disk, make_disk
 from spotsurfer_providers.local.box.records import BoxRecord
 
 _SAY_SECONDS = 30.0
-# Folders that a box can't do without: nothing above them is ever hidden.
+# Folders that a box needs: nothing above them is ever hidden.
 _NEEDED = ("/usr", "/etc", "/bin", "/sbin", "/lib", "/dev", "/proc", "/sys")
 
 
@@ -35,7 +35,7 @@ class Box:
     process: subprocess.Popen[bytes]
     line: socket.socket
     group: BoxGroup
-    console: int  # read end of what it prints
+    console: int  # read end of its output
 
     @property
     def pid(self) -> int:
@@ -46,7 +46,7 @@ class Box:
         """End it and all in it; returns when nothing of it runs any more."""
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
-        self.group.kill()  # thaws too: process 1 only ends when everything in its namespace has, and the frozen can't
+        self.group.kill()  # also thaws: process 1 ends only after everything in its namespace, and the frozen can't end
         self.process.wait()
         self.line.close()
         self.group.remove()
@@ -55,7 +55,7 @@ class Box:
 def start_box(record: BoxRecord, group: BoxGroup, folder: Path, hidden: list[str], serve: Callable[[int], None]) -> Box:
     """Make group, disk, link and process 1, call `serve` with its pid when the link is up, then let user-data run.
 
-    The caller is in the network namespace that plays the cloud. Raises HostUnfit or DiskFull; nothing is left then.
+    The caller is in the network namespace that plays the cloud. Raises HostUnfit or DiskFull, and leaves nothing then.
     """
     _make_disk_point(record.root)
     group.create(Limits(record.cpus, record.memory_bytes))
@@ -69,7 +69,7 @@ def start_box(record: BoxRecord, group: BoxGroup, folder: Path, hidden: list[str
                 box.kill()
                 raise
         finally:
-            os.close(disk.fd)  # mounted by now, or of no use
+            os.close(disk.fd)  # mounted by now, or useless
     except BaseException:
         group.kill()
         group.remove()
@@ -124,7 +124,7 @@ def _boot(box: Box, record: BoxRecord, disk: Disk, hidden: list[str], serve: Cal
     }
     _say(box.line, how)
     _expect(said.readline(), "up")
-    box.group.delegate()  # not before: what process 1 took for the top of its control groups is where it was
+    box.group.delegate()  # only now: process 1 has made its first place the top of its control groups
     serve(box.pid)
     _say(box.line, "run")
 

@@ -1,4 +1,8 @@
-"""The process that keeps one box, with its console log and port forwards."""
+"""The process that keeps one box: `python -m spotsurfer_providers.local.box.supervisor FOLDER`, with the folder's lock as fd 3.
+
+It is the cloud of its box: it plays the scenario, serves metadata and objects, takes orders, and ends the box. It runs in a
+session of its own and outlives its starter. If it dies, the kernel ends the box with it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,7 @@ from spotsurfer_providers.local.box.supervisor_client import LOCK_FD
 from spotsurfer_providers.local.object_gateway.folder_store import Objects
 from spotsurfer_providers.local.object_gateway.server import Gateway, Scope
 
-# What a box prints, kept in its folder within bounds.
+# ---- Console: the output of a box, kept in its folder within bounds.
 
 BYTES_MAX = 4 << 20
 NAME = "console.log"
@@ -44,20 +48,19 @@ def copy_console(source: int, folder: Path) -> None:
             with path.open("ab") as file:
                 file.write(data)
     except FileNotFoundError:
-        return  # the folder was removed under us
+        return  # the folder was removed meanwhile
     finally:
         os.close(source)
 
 
-# A port of the cloud's side that leads to a Unix socket of the host: whatever else a box is to reach, as a registry.
-#
-# Over the box's own link, so what cuts or slows that does so here, too.
+# ---- Forwards: ports of the cloud's side that lead to Unix sockets of the host, for example to a registry.
+# They use the box's own link, so a cut or slow link affects them, too.
 
 PIECE_BYTES = 1 << 18
 
 
 class Forward:
-    """Carries connections until the process ends; a server that is away is refused, as anywhere."""
+    """Relays connections until the process ends; an absent server means a refused connection, as anywhere."""
 
     def __init__(self, listening: socket.socket, path: str) -> None:
         self._listening, self._path = listening, path
@@ -88,11 +91,7 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
         target.shutdown(socket.SHUT_WR)
 
 
-# The process that keeps one box: `python -m spotsurfer_providers.local.box.supervisor FOLDER`, lock of the folder as
-# descriptor 3.
-#
-# It is the cloud of its box: it plays the scenario to it, serves metadata and objects, takes orders, and ends it. It runs in
-# a session of its own and outlives whoever started it. If it dies, the kernel ends the box with it.
+# ---- Supervisor
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,7 @@ class Supervisor:
         self.stop_read, self.stop_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def run(self) -> None:
-        """Start the box, keep it, end it, and write down what became of it."""
+        """Start the box, keep it, end it, and record its fate."""
         signal.set_wakeup_fd(self.stop_write)
         signal.signal(signal.SIGTERM, lambda *_: None)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is meant for the controller
@@ -142,7 +141,7 @@ class Supervisor:
         finally:
             self._finish(end)
 
-    # ------------------------------------------------------------ what the box is served
+    # ------------------------------------------------------------ services for the box
 
     def _serve(self, pid: int) -> None:
         listening = network.listening_socket(network.METADATA_ADDRESS, network.METADATA_PORT, netns_of=pid)
@@ -179,7 +178,7 @@ class Supervisor:
         self.metadata.rebalance_at = self.metadata.rebalance_at or self.clock.now()
 
     def reclaim(self, notice_seconds: float) -> None:
-        """Warn the box and take it `notice_seconds` later; 0 = take it without a word. A second one never gives more time."""
+        """Warn the box and take it `notice_seconds` later; 0 = without a notice. A second order never gives more time."""
         self.home.note_reclaim(self.record.id, self._seconds())
         if notice_seconds <= 0:
             self.end = self.end or End("reclaimed without notice", reclaimed=True)
@@ -194,7 +193,7 @@ class Supervisor:
     # ------------------------------------------------------------ orders
 
     def order(self, what: Mapping[str, Any]) -> dict[str, Any]:
-        """Do what one order says; raises KeyError, TypeError or ValueError for one that is none."""
+        """Carry out one order; raises KeyError, TypeError or ValueError for an invalid one."""
         name = what["order"]
         if name == "terminate":
             self.end = self.end or End("terminated")
@@ -242,7 +241,7 @@ class Supervisor:
     def _why_it_ended(self) -> End:
         assert self.box is not None
         code = self.box.process.wait()
-        # 0: SIGTERM to process 1. SIGINT, SIGHUP: what the kernel makes of reboot(2) in a pid namespace.
+        # 0: SIGTERM to process 1. SIGINT, SIGHUP: the kernel's translation of reboot(2) in a pid namespace.
         return End("powered off" if code in (0, -signal.SIGINT, -signal.SIGHUP) else f"crashed ({code})")
 
     def _wait_seconds(self) -> float | None:
@@ -256,7 +255,7 @@ class Supervisor:
             do()
 
     def _finish(self, end: End) -> None:
-        """What happens is written before it is done: if we die in between, who tidies up knows."""
+        """Records each step before it happens: if we die in between, the cleanup knows."""
         self.folder.write_status(BoxStatus(BoxState.STOPPING, end.reason, end.reclaimed))
         if self.box is not None:
             self.box.kill()
@@ -274,7 +273,7 @@ def _in_background(server: MetadataServer | Gateway | Forward) -> None:
 def main() -> None:
     """Keep the box whose folder is the argument."""
     os.set_inheritable(LOCK_FD, False)
-    os.chdir("/")  # hold nobody's folder
+    os.chdir("/")  # keeps no folder busy
     folder = BoxFolder(Path(sys.argv[1]))
     Supervisor(folder).run()
     os._exit(0)  # threads of open connections don't matter any more

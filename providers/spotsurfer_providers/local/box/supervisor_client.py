@@ -1,4 +1,4 @@
-"""Starting a box's supervisor, and orders to it over its Unix socket."""
+"""Starts a box's supervisor, and sends it orders over a Unix socket."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from typing import Any
 
 from spotsurfer_providers.local.box.records import BoxFolder, BoxRecord, Home, take_lock, to_json, write_atomically
 
-# Orders to a box's supervisor: one line of JSON each way over a Unix socket in the box's folder, for root only.
+# ---- Orders: one line of JSON each way over a Unix socket in the box's folder, for root only.
 
 SOCKET = "control"
-_TIMEOUT_SECONDS = 30.0  # a box that is just starting answers when it has started
-_ASKER_SECONDS = 2.0  # one that connects and says nothing must not hold up the scenario
+_TIMEOUT_SECONDS = 30.0  # a starting box answers only after its start
+_ASKER_SECONDS = 2.0  # a silent connection must not delay the scenario
 
 
 class NoAnswer(Exception):
-    """Nobody answers: the supervisor is gone, or not there yet."""
+    """No answer: the supervisor is gone, or not there yet."""
 
 
 def listen(folder: Path) -> socket.socket:
@@ -44,21 +44,21 @@ def listen(folder: Path) -> socket.socket:
 
 
 def answer(listening: socket.socket, do: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
-    """Take one order and have it done. What goes wrong is the asker's to hear."""
+    """Take one order and carry it out. The asker gets any error."""
     connection, _ = listening.accept()
     with connection:
         connection.settimeout(_ASKER_SECONDS)
         try:
             line = connection.makefile("r", encoding="utf-8").readline()
             reply = do(json.loads(line)) if line else {}
-        except Exception as e:  # never the end of a box
+        except Exception as e:  # must never end a box
             reply = {"ok": False, "error": f"{type(e).__name__}: {e}"}
         with contextlib.suppress(OSError):
             connection.sendall(json.dumps(reply).encode() + b"\n")
 
 
 def ask(folder: Path, order: Mapping[str, Any], timeout_seconds: float = _TIMEOUT_SECONDS) -> dict[str, Any]:
-    """Give an order; the answer. Raises NoAnswer, or ValueError with the supervisor's words where it can't be done."""
+    """Send an order; returns the answer. Raises NoAnswer, or ValueError with the supervisor's message on failure."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection, _short(folder) as short:
             connection.settimeout(timeout_seconds)
@@ -76,7 +76,7 @@ def ask(folder: Path, order: Mapping[str, Any], timeout_seconds: float = _TIMEOU
 
 
 def poke(folder: Path) -> None:
-    """Order the end without waiting for an answer; nobody there is no error: the order also lies in the folder."""
+    """Order the end without waiting for an answer; an absent supervisor is no error: the order also lies in the folder."""
     with (
         contextlib.suppress(OSError),
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection,
@@ -89,7 +89,7 @@ def poke(folder: Path) -> None:
 
 @contextmanager
 def _short(folder: Path) -> Iterator[str]:
-    """An address that fits a socket's 107 bytes, however long the folder's name is."""
+    """An address within a socket's 107 bytes, however long the folder's name is."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{fd}/{SOCKET}"
@@ -97,7 +97,7 @@ def _short(folder: Path) -> Iterator[str]:
         os.close(fd)
 
 
-# Making a box: its folder, and a supervisor that outlives us with the lock of that folder in its hand.
+# ---- Start: makes the folder, and a supervisor that outlives us and holds the folder's lock.
 
 LOCK_FD = 3
 _KEPT = ("PATH", "PYTHONPATH", "LANG", "VIRTUAL_ENV", "TMPDIR")
@@ -107,7 +107,7 @@ _children: set[int] = set()
 
 
 def make_box(home: Home, record: BoxRecord) -> BoxFolder:
-    """Order the box that `record` describes; its folder appears complete. Raises OSError."""
+    """Make the box that `record` describes; its folder appears complete. Raises OSError."""
     fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=home.boxes))
     lock = os.open(fresh / "alive", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -130,7 +130,7 @@ def start_supervisor(folder: Path, lock: int) -> int:
     environment["PATH"] = f"{environment.get('PATH', '')}:{_PATH}".removeprefix(":")
     log = os.open(folder / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    # Duplicated first: each of the three numbers 0 to 2 could otherwise be overwritten before it is used.
+    # Duplicated first: otherwise one of the numbers 0 to 2 could be overwritten before its use.
     high = [_above(x) for x in (null, log, lock)]
     try:
         pid = os.posix_spawn(
@@ -153,7 +153,7 @@ def start_supervisor(folder: Path, lock: int) -> int:
 
 
 def reap() -> None:
-    """Take note of supervisors of ours that ended, so that they do not stay as zombies."""
+    """Reap our ended supervisors, so that they do not stay as zombies."""
     for pid in list(_children):
         with contextlib.suppress(ChildProcessError):
             if os.waitpid(pid, os.WNOHANG) == (0, 0):

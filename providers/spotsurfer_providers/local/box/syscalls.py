@@ -32,7 +32,7 @@ MS_REC = 0x4000
 MS_PRIVATE = 0x40000
 MNT_DETACH = 2
 
-_SYS_MOUNT_SETATTR = 442  # the same number on every architecture: it is younger than the unified table
+_SYS_MOUNT_SETATTR = 442  # the same on every architecture, because it is younger than the unified table
 _SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _MOUNT_ATTR_RDONLY = 1
 _AT_RECURSIVE = 0x8000
@@ -66,7 +66,7 @@ def mount(source: str | None, target: str, kind: str | None = None, flags: int =
 
 
 def detach(target: str) -> None:
-    """Unmount `target` and all below it from this mount namespace, also while it is in use."""
+    """Unmount `target` and all below it from this mount namespace, even while in use."""
     _check(_libc.umount2(os.fsencode(target), MNT_DETACH), f"umount {target}")
 
 
@@ -85,7 +85,7 @@ def make_read_only(target: str) -> None:
 
 
 def pivot_root(new_root: str) -> None:
-    """Make a mount point the root of this mount namespace, and let go of the old one with all that is mounted there."""
+    """Make a mount point the root of this mount namespace, and release the old root with all its mounts."""
     os.chdir(new_root)
     _check(_libc.syscall(ctypes.c_long(_SYS_PIVOT_ROOT[os.uname().machine]), b".", b"."), f"pivot_root {new_root}")
     detach(".")
@@ -105,9 +105,9 @@ def set_host_name(name: str) -> None:
 
 @contextmanager
 def children_in_new_namespaces(clock_offset_seconds: int = 0) -> Iterator[None]:
-    """Processes started inside the block land in one fresh pid namespace, the first as its pid 1; the caller stays where it is.
+    """Processes started inside the block land in one fresh pid namespace, the first as its pid 1; the caller stays outside.
 
-    With an offset their monotonic and boot clocks are that much ahead. No thread can be started inside the block, and with an
+    With an offset their monotonic and boot clocks are that far ahead. No thread can be started inside the block, and with an
     offset none may run.
     """
     with _back_to("pid", CLONE_NEWPID):
@@ -122,7 +122,7 @@ def children_in_new_namespaces(clock_offset_seconds: int = 0) -> Iterator[None]:
 
 @contextmanager
 def _back_to(name: str, kind: int) -> Iterator[None]:
-    """A fresh namespace for children; behind the block they get the old one again."""
+    """A fresh namespace for children inside the block; afterwards they get the old one again."""
     own = os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
     try:
         unshare(kind)
@@ -135,7 +135,7 @@ def _back_to(name: str, kind: int) -> Iterator[None]:
 
 
 def _enter_alone(fd: int, kind: int) -> None:
-    """`setns` once nobody shares our memory: after Popen has returned, a child does so until the kernel has done its exec."""
+    """`setns` once no process shares our memory: after Popen has returned, a child does so until the kernel ends its exec."""
     end = time.monotonic() + _EXEC_SECONDS
     while True:
         try:

@@ -1,8 +1,8 @@
-"""A folder as an object store: create if absent by link(2), replace by rename(2), both durable before they are answered.
+"""A folder as an object store: create if absent by link(2), replace by rename(2), both durable before the answer.
 
-The layout is that of obstore's local store, so that a controller may read and write the same folder beside it. Objects in
-the making lie in one folder a box, `.staged/<box>#0`, which goes when the box goes; names that end in # and digits are
-skipped by obstore's listings.
+The layout is that of obstore's local store, so that a controller can read and write the same folder beside it. Unfinished
+objects lie in one folder for each box, `.staged/<box>#0`, which goes with the box; obstore's listings skip names that end in
+# and digits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STAGED = ".staged"
 
 
 class Exists(Exception):
-    """There is an object of this key already."""
+    """An object of this key exists already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +35,16 @@ class Entry:
 
 
 class Objects:
-    """The folder `root`. Keys have been checked (scope.key_problem) by the caller. Methods raise OSError."""
+    """The folder `root`. The caller has checked the keys (`server.key_problem`). Methods raise OSError."""
 
     def __init__(self, root: Path, owner: str) -> None:
         self.root = root
         self._staged = root / STAGED / f"{owner}#0"
         self._numbers = itertools.count(1)
-        self._lasting = {root}  # folders whose name we have made durable
+        self._lasting = {root}  # folders that we have made durable
 
     def stage(self) -> tuple[Path, BinaryIO]:
-        """A new file to write an object's bytes to; then `commit` or `drop` it."""
+        """A new file for an object's bytes; then `commit` or `drop` it."""
         self._staged.mkdir(parents=True, exist_ok=True)
         path = self._staged / f"{next(self._numbers)}#0"
         return path, path.open("xb")
@@ -63,17 +63,17 @@ class Objects:
             except FileNotFoundError:
                 if not staged.exists():
                     raise
-                self._lasting = {self.root}  # somebody tidied empty folders away: make them again
+                self._lasting = {self.root}  # empty folders were removed: make them again
         _fsync(target.parent)
         return self._entry(key, target.stat())
 
     def drop(self, staged: Path, file: BinaryIO) -> None:
-        """Throw staged bytes away; harmless after `commit`."""
+        """Discard staged bytes; harmless after `commit`."""
         file.close()
         staged.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Remove what was left half-written."""
+        """Remove half-written objects."""
         drop_staged(self.root, self._staged.name.removesuffix("#0"))
 
     def _place(self, staged: Path, target: Path, *, only_if_absent: bool) -> None:
@@ -83,12 +83,12 @@ class Objects:
         try:
             os.link(staged, target)
         except FileExistsError as e:
-            _fsync(target.parent)  # what the other wrote may be told of only when it lasts
+            _fsync(target.parent)  # report the other writer's object only once it is durable
             raise Exists(str(target)) from e
         staged.unlink()
 
     def _make_folder(self, folder: Path) -> None:
-        """Make a folder, durably: one that is there already may have been made by somebody who has not come to fsync yet."""
+        """Make a folder, durably: the maker of an existing one may not have reached its fsync yet."""
         if folder in self._lasting:
             return
         self._make_folder(folder.parent)
@@ -97,7 +97,7 @@ class Objects:
         self._lasting.add(folder)
 
     def find(self, key: str) -> Entry | None:
-        """What is known of an object, or None."""
+        """The entry of an object, or None."""
         try:
             return self._entry(key, (self.root / key).stat())
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -112,7 +112,7 @@ class Objects:
         return self._entry(key, os.fstat(file.fileno())), file
 
     def delete(self, key: str) -> None:
-        """Remove; an absent one is no error."""
+        """Remove; an absent object is no error."""
         path = self.root / key
         with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
             path.unlink()
@@ -122,7 +122,7 @@ class Objects:
         """Objects whose key begins with `prefix` and is greater than `after`, in the order of their bytes."""
         folder, _, _ = prefix.rpartition("/")
         if folder and not {"", ".", ".."}.isdisjoint(folder.split("/")):
-            return  # no key has such parts, and as a path they lead elsewhere
+            return  # no key has such parts, and as a path they would lead elsewhere
         start = f"{folder}/" if folder else ""
         yield from self._walk(start, prefix, after)
 
@@ -155,7 +155,7 @@ class Objects:
 
 
 def drop_staged(root: Path, owner: str) -> bool:
-    """Remove what a box left half-written; whether there was anything."""
+    """Remove a box's half-written objects; returns whether there were any."""
     folder = root / STAGED / f"{owner}#0"
     found = folder.exists()
     shutil.rmtree(folder, ignore_errors=True)

@@ -20,14 +20,14 @@ from xml.sax.saxutils import escape, unescape
 
 from spotsurfer_providers.local.object_gateway.folder_store import Entry, Objects
 
-# The XML of the S3 dialect: what goes out and the little that comes in.
+# ---- XML: answers, and the few documents that requests contain.
 
 _HEAD = b'<?xml version="1.0" encoding="UTF-8"?>\n'
 _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 
 
 class S3Error(Exception):
-    """An answer other than success: HTTP status, S3's code, a sentence."""
+    """An unsuccessful answer: HTTP status, S3's code, a sentence."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -52,7 +52,7 @@ def error_body(e: S3Error, resource: str) -> bytes:
 
 
 def listing_body(page: Page, query: Mapping[str, str], bucket: str) -> bytes:
-    """A ListBucketResult document; echoes what was asked for."""
+    """A ListBucketResult document; echoes the request."""
     url_encoded = query.get("encoding-type") == "url"
 
     def text(value: str) -> str:
@@ -90,7 +90,7 @@ def delete_body(deleted: Sequence[str], refused: Sequence[tuple[str, S3Error]]) 
 def keys_to_delete(body: bytes) -> list[str]:
     """The keys of a Delete document. Raises S3Error.
 
-    No XML parser: the document comes from a box, and one tag without nesting is all that counts.
+    Uses no XML parser: the document comes from a box, and only one tag without nesting matters.
     """
     try:
         found = re.findall(r"<Key>([^<]*)</Key>", body.decode())
@@ -102,13 +102,13 @@ def keys_to_delete(body: bytes) -> list[str]:
 
 
 def upload_body(bucket: str, key: str, upload: str) -> bytes:
-    """The answer to the beginning of an upload in parts."""
+    """The answer to the beginning of a multipart upload."""
     inner = f"<Bucket>{bucket}</Bucket><Key>{escape(key)}</Key><UploadId>{upload}</UploadId>"
     return _HEAD + f'<InitiateMultipartUploadResult xmlns="{_NAMESPACE}">{inner}</InitiateMultipartUploadResult>'.encode()
 
 
 def completed_body(bucket: str, key: str, etag: str) -> bytes:
-    """The answer to the end of an upload in parts."""
+    """The answer to the end of a multipart upload."""
     inner = f"<Bucket>{bucket}</Bucket><Key>{escape(key)}</Key><ETag>&quot;{etag}&quot;</ETag>"
     return _HEAD + f'<CompleteMultipartUploadResult xmlns="{_NAMESPACE}">{inner}</CompleteMultipartUploadResult>'.encode()
 
@@ -126,7 +126,7 @@ def parts_of(body: bytes) -> list[tuple[int, str]]:
 
 
 def max_keys(query: Mapping[str, str]) -> int:
-    """How many entries a page may have. Raises S3Error."""
+    """The maximum number of entries of a page. Raises S3Error."""
     text = query.get("max-keys", "1000")
     if not text.isdigit():
         raise S3Error(400, "InvalidArgument", "max-keys is a number")
@@ -139,7 +139,7 @@ def token(after: str) -> str:
 
 
 def from_token(text: str) -> str:
-    """The place that a continuation token stands for. Raises S3Error."""
+    """The place of a continuation token. Raises S3Error."""
     try:
         return base64.b64decode(text, altchars=b"-_", validate=True).decode()
     except (binascii.Error, UnicodeDecodeError) as e:
@@ -151,7 +151,7 @@ def _time(nanoseconds: int) -> str:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-# Bodies of requests as S3 clients send them: plain, in HTTP chunks, in aws-chunked frames, or one within the other.
+# ---- Request bodies as S3 clients send them: plain, in HTTP chunks, in aws-chunked frames, or one within the other.
 
 Headers = Message
 BLOCK_BYTES = 1 << 20
@@ -206,7 +206,7 @@ class _Framed(io.RawIOBase):
 
     def _next_frame(self) -> None:
         if not self._first:
-            self._line()  # the end of line behind the bytes
+            self._line()  # the end of line after the bytes
         self._first = False
         size = self._line().partition(b";")[0].strip()
         try:
@@ -216,7 +216,7 @@ class _Framed(io.RawIOBase):
         if self._left == 0:
             self._ended = True
             while self._line().strip():
-                pass  # trailers: checksums, which TCP has already seen to
+                pass  # trailers: checksums, which TCP has already covered
 
     def _line(self) -> bytes:
         line = self._source.readline(_LINE_BYTES_MAX)
@@ -244,12 +244,12 @@ def _raw(connection: BinaryIO, headers: Headers) -> BinaryIO:
 
 
 def declared_length(headers: Headers) -> int | None:
-    """How long the plain body says it is, where it says so."""
+    """The announced length of the plain body, if any."""
     text = headers.get("x-amz-decoded-content-length")
     return int(text) if text is not None and text.isdigit() else None
 
 
-# Uploads in parts, as clients send large files. What is known of them lives as long as the box's supervisor.
+# ---- Multipart uploads, as clients send large files. Their state lives as long as the box's supervisor.
 
 PARTS_MAX = 10_000
 
@@ -261,7 +261,7 @@ class _Upload:
 
 
 class Uploads:
-    """The uploads that have begun and not ended."""
+    """The uploads in progress."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
@@ -276,7 +276,7 @@ class Uploads:
         return name
 
     def add(self, name: str, key: str, number: int, staged: Path, file: BinaryIO) -> str:
-        """Keep a staged file as a part, instead of one of the same number; its tag. Raises S3Error."""
+        """Keep a staged file as a part, in place of one with the same number; its tag. Raises S3Error."""
         if not 1 <= number <= PARTS_MAX:
             raise S3Error(400, "InvalidArgument", f"parts are numbered from 1 to {PARTS_MAX}")
         file.close()
@@ -289,7 +289,7 @@ class Uploads:
         return tag
 
     def complete(self, name: str, key: str, wanted: Sequence[tuple[int, str]], *, only_if_absent: bool) -> Entry:
-        """Make the parts one object. Raises S3Error, Exists or OSError; the upload is still there then."""
+        """Make the parts one object. Raises S3Error, Exists or OSError; the upload then stays."""
         with self._lock:
             upload = self._find(name, key)
         have = [upload.parts.get(number) for number, _ in wanted]
@@ -322,7 +322,7 @@ class Uploads:
 
 
 def _append(file: BinaryIO, part: Path) -> None:
-    """Copy within the kernel; shared blocks where the file system can."""
+    """Copy within the kernel, with shared blocks if the file system can."""
     with part.open("rb") as source:
         left = os.fstat(source.fileno()).st_size
         while left > 0:

@@ -1,4 +1,4 @@
-"""The object gateway: the store's folder as S3 for one box, limited to what its attempt may touch."""
+"""The object gateway: the store's folder as S3 for one box, limited to the rights of its attempt."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from spotsurfer_providers.local.object_gateway import s3_protocol
 from spotsurfer_providers.local.object_gateway.folder_store import Entry, Exists, Objects
 from spotsurfer_providers.local.object_gateway.s3_protocol import BLOCK_BYTES, Page, S3Error, Uploads, body, declared_length
 
-# What one attempt may touch in the store, as data: what a bucket policy would say on a real cloud.
+# ---- Scope: the rights of one attempt in the store, as a bucket policy would define them on a real cloud.
 
 KEY_BYTES_MAX = 1024
-PART_BYTES_MAX = 200  # leaves room for the suffix of a file that is being written
+PART_BYTES_MAX = 200  # leaves room for the suffix of unfinished files
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Job and attempt of a box. Everything that is not allowed here is refused."""
+    """Job and attempt of a box. Everything not allowed here is refused."""
 
     job: str
     attempt: int
@@ -37,23 +37,23 @@ class Scope:
         return f"attempt {self.attempt} of {self.job}"
 
     def may_read(self, key: str) -> bool:
-        """Its job, the runtime, and its own report: an agent that was restarted goes on from it."""
+        """Its job, the runtime, and its own report: a restarted agent continues from it."""
         return key.startswith(object_keys.runtime_prefix()) or self._rights.may_read(key)
 
     def may_list(self, prefix: str) -> bool:
-        """Only within one of the folders that it may read."""
+        """Only within one of the readable folders."""
         return prefix.startswith((object_keys.runtime_prefix(), object_keys.job_prefix(self.job)))
 
     def may_create(self, key: str) -> bool:
-        """Write where nothing is yet."""
+        """Write an absent object."""
         return self._rights.may_create(key)
 
     def may_replace(self, key: str) -> bool:
-        """Write, whether something is there or not."""
+        """Write an object, absent or not."""
         return self._rights.may_overwrite(key)
 
     def may_delete(self, key: str) -> bool:
-        """Take away."""
+        """Delete an object."""
         return self._rights.may_remove(key)
 
     @property
@@ -63,7 +63,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Whoever reads a bucket that belongs to somebody else."""
+    """A box that reads a foreign bucket."""
 
     def __str__(self) -> str:
         return "who only reads this bucket"
@@ -90,7 +90,7 @@ class Reader:
 
 
 def key_problem(key: str) -> str | None:
-    """Why this can't be a key here, or None: keys become file names below one folder."""
+    """The reason why this can't be a key here, or None: keys become file names below one folder."""
     if not key.isprintable():
         return "a key has no control characters"
     if len(key.encode(errors="surrogateescape")) > KEY_BYTES_MAX:
@@ -111,16 +111,15 @@ def _part_problem(part: str) -> str | None:
     return None
 
 
-# The object gateway: the store's folder as S3, for one box, limited to what its attempt may touch.
-#
-# It speaks what obstore and boto3 speak, path style: one bucket, and others that are there to be read. Signatures are not
-# checked: only the box at the other end of the link can reach it, and what counts is the scope, which is fixed when the box is
-# made. Nothing needs If-Match on writes.
+# ---- Gateway
+# It speaks the path-style requests of obstore and boto3: one bucket, and others that are read-only. It does not check
+# signatures: only the box at the other end of the link can reach it, and the scope, fixed when the box is made, decides. Writes
+# need no If-Match.
 
 BUCKET = "store"
 _IN_THE_WAY = {errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG}
-LASTING = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, *_IN_THE_WAY})  # asking again changes nothing
-_LAST = "\U0010ffff"  # sorts behind every other character
+LASTING = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, *_IN_THE_WAY})  # a retry would change nothing
+_LAST = "\U0010ffff"  # sorts after every other character
 _LIST_BODY_BYTES_MAX = 2 << 20
 _DRAIN_BYTES_MAX = 64 << 20
 _OBJECT_QUERIES: dict[str, set[frozenset[str]]] = {
@@ -137,7 +136,7 @@ _LIST_QUERY = frozenset(
 
 
 class Gateway(http.server.ThreadingHTTPServer):
-    """Serves `objects` on an already listening socket, within `scope`; `buckets` are others, by name, to be read only."""
+    """Serves `objects` on an already listening socket, within `scope`; `buckets` are others, by name, read-only."""
 
     daemon_threads = True
     block_on_close = False
@@ -162,7 +161,7 @@ class GatewayHandler(http.server.BaseHTTPRequestHandler):
     sys_version = ""
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: the log of a box is for its errors."""
+        """Logs nothing: the log of a box is for its errors."""
 
     def do_GET(self) -> None:
         """Object or listing."""
@@ -177,7 +176,7 @@ class GatewayHandler(http.server.BaseHTTPRequestHandler):
         self._answer({True: self._put, False: _not_implemented})
 
     def do_POST(self) -> None:
-        """Deletion of several objects; beginning or end of an upload in parts."""
+        """Deletion of several objects; beginning or end of a multipart upload."""
         self._answer({True: self._post, False: self._delete_many})
 
     def do_DELETE(self) -> None:
@@ -269,7 +268,7 @@ class GatewayHandler(http.server.BaseHTTPRequestHandler):
             raise _exists() from e
 
     def _may_write(self) -> bool:
-        """Refuse what may not be written; whether only an absent object may."""
+        """Refuses forbidden writes; returns whether only an absent object may be written."""
         condition = self.headers.get("If-None-Match")
         if condition not in (None, "*") or "If-Match" in self.headers or "x-amz-copy-source" in self.headers:
             raise S3Error(501, "NotImplemented", "of conditions only If-None-Match: * is known, and nothing is copied")
@@ -278,7 +277,7 @@ class GatewayHandler(http.server.BaseHTTPRequestHandler):
         return condition is not None
 
     def _post(self) -> None:
-        """Begin or complete an upload in parts."""
+        """Begin or complete a multipart upload."""
         only_if_absent = self._may_write()
         if "uploads" in self.query:
             name = self.server.uploads.begin(self.key)
@@ -345,7 +344,7 @@ class GatewayHandler(http.server.BaseHTTPRequestHandler):
     # ------------------------------------------------------------ replies
 
     def _refuse(self, e: S3Error) -> None:
-        """Answer with an error; what is left of the body is read, or the client would never see the answer."""
+        """Answer with an error; reads the rest of the body, or the client would never see the answer."""
         try:
             left = _DRAIN_BYTES_MAX
             while left > 0 and (block := self._source().read(BLOCK_BYTES)):
@@ -396,7 +395,7 @@ def list_page(objects: Objects, prefix: str, delimiter: str, after: str, limit: 
         if mark:
             prefixes.append(prefix + head + mark)
             after = prefixes[-1] + _LAST
-            walk = objects.walk(prefix, after)  # past all that was folded
+            walk = objects.walk(prefix, after)  # past all folded keys
         else:
             entries.append(entry)
             after = entry.key
@@ -404,7 +403,7 @@ def list_page(objects: Objects, prefix: str, delimiter: str, after: str, limit: 
 
 
 def _range(header: str | None, size: int) -> tuple[int, int, int]:
-    """First byte, count and HTTP status of a Range header; one that is not understood is ignored, as the RFC wants it."""
+    """First byte, count and HTTP status of a Range header; ignores one that it does not understand, as the RFC demands."""
     match = re.fullmatch(r"bytes=(\d*)-(\d*)", header or "")
     if match is None or match.groups() == ("", ""):
         return 0, size, 200
