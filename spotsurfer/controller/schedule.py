@@ -25,7 +25,6 @@ from spotsurfer.model.actions import Decision
 from spotsurfer.model.errors import Superseded
 from spotsurfer.model.job import Job, JobId
 
-
 log = structlog.get_logger()
 AGAIN_SECONDS = 0.5  # after a tick that acted; an action that keeps failing is not repeated more often
 NEXT_SECONDS = 0.02  # after a tick that moved a state on: that can't repeat endlessly, and a wait has no use

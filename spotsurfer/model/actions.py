@@ -1,4 +1,4 @@
-"""The actions that `decide` can return: a closed union. Each has a reason, and an id that stays the same when it is repeated."""
+"""The actions that `decide` can return: a closed union. Each has a reason, and an id that is the same when it is repeated."""
 
 from __future__ import annotations
 

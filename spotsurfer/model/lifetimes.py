@@ -1,4 +1,4 @@
-"""How long things lasted, by age: the one form in which evidence about losses is kept, learned from and shown."""
+"""Lifetimes by class of age: the one form of evidence about losses that is stored, learned from and shown."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-# Young machines die most often, whoever the cloud: the ages are fine where the hazard falls fast. Seconds.
+# Young machines die most often in every cloud: the classes are fine where the hazard falls fast. Seconds.
 AGES = (0.0, 900.0, 1800.0, 3600.0, 7200.0, 14400.0, 28800.0, 57600.0)
 NOTHING = (0.0,) * len(AGES)
 
 
 def age_class(seconds: float) -> int:
-    """Index of the class of ages that this one belongs to."""
+    """Index of the class of this age."""
     return max(bisect_right(AGES, seconds) - 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Lives:
-    """Of machines (or of spells in which a pool could be had): how many ended in each class of age, and seconds watched there.
+    """Lives of machines (or of spells of a pool's availability): ends and watched seconds in each class of age.
 
-    A life that was not seen to end (its job was done first) adds to `watched` alone: right-censored.
+    A life without an observed end (its job was done first) adds to `watched` only: right-censored.
     """
 
     ended: tuple[float, ...] = NOTHING
@@ -28,7 +28,7 @@ class Lives:
 
     @property
     def losses(self) -> float:
-        """How many ended in all."""
+        """The number of all ends."""
         return sum(self.ended)
 
     def plus(self, seconds: float, ended: bool) -> Lives:
@@ -61,7 +61,7 @@ UNSEEN = Lives()
 
 @dataclass(frozen=True, slots=True)
 class Fates:
-    """What became of machines of one kind: how long they lived, and how many were lost with and without time for a save."""
+    """Fates of machines of one kind: their lifetimes, and how many were lost with and without time for a save."""
 
     lives: Lives = UNSEEN
     noticed: int = 0  # the job's final checkpoint was made in time

@@ -8,12 +8,10 @@ from enum import StrEnum
 
 from spotsurfer.model.lifetimes import UNSEEN, Lives
 
-# GPUs of a machine, of an offer, or of the machine where a checkpoint was made.
-
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """What is known of them. Texts that are empty and sizes of 0 are not known; `count` always is."""
+    """The GPUs of a machine, an offer, or a checkpoint's machine. Empty texts and sizes of 0 are unknown; `count` is known."""
 
     chip: str = ""  # as a catalogue names it ("h100") or the driver ("NVIDIA H100 80GB HBM3")
     count: int = 0
@@ -24,7 +22,7 @@ class Gpus:
 NO_GPUS = Gpus()
 
 
-# Pools, markets, offers.
+# ---- Pools, markets, offers
 
 
 class Market(StrEnum):
@@ -36,7 +34,7 @@ class Market(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Pool:
-    """Provider + region + zone + instance type: what has one price and runs out together."""
+    """Provider + region + zone + instance type: machines with one price that run out together."""
 
     provider: str
     region: str
@@ -51,8 +49,8 @@ class Pool:
 class Offer:
     """A pool, a market and a price at a time. `list_price_*` is on-demand, for comparison.
 
-    Advice, where the cloud gives any: `interruption_band` 0 (under 5 % of machines were taken in a month) to 4 (over 20 %),
-    `placement_score` 1 (an order is unlikely to be met) to 10.
+    Advice, if the cloud gives any: `interruption_band` 0 (under 5 % of machines were reclaimed in a month) to 4 (over 20 %),
+    `placement_score` 1 (an order is unlikely to succeed) to 10.
     """
 
     pool: Pool
@@ -69,7 +67,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Cooldown:
-    """A pool and market that refused and is left alone until `until`; `strikes` makes the wait grow."""
+    """A pool and market that refused, and gets no orders until `until`; `strikes` makes the wait grow."""
 
     pool: Pool
     market: Market

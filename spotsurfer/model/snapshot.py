@@ -1,4 +1,4 @@
-"""Everything `decide` may look at. What is not here, no decision may depend on."""
+"""The snapshot: everything that `decide` may look at. No decision may depend on anything else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spotsurfer.model.market import Cooldown, Gpus, Market, Offer, Pool
 
 @dataclass(frozen=True, slots=True)
 class InstanceSeen:
-    """What the cloud says of an instance, in the last listing."""
+    """An instance as the cloud's last listing shows it."""
 
     id: InstanceId
     token: str
@@ -25,73 +25,72 @@ class InstanceSeen:
 
 @dataclass(frozen=True, slots=True)
 class FitSeen:
-    """What an agent forecasts of a final save, in seconds; `verdict` as in the agent's `fit`."""
+    """An agent's forecast of a final save, in seconds; `verdict` as in `spotsurfer_wire.messages.Fit`."""
 
     durable_seconds: float
-    reserve_seconds: float  # so long before the end of a notice it must begin
+    reserve_seconds: float  # it must begin so long before the end of a notice
     gain_seconds: float  # a live save made just before would shorten it by so much
     verdict: str = ""
-    window_seconds: float | None = None  # what a notice leaves for it; None = the cloud gives none
+    window_seconds: float | None = None  # time that a notice leaves for it; None = the cloud gives no notice
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSeen:
-    """What an agent says, and when *on our clock* it last spoke."""
+    """An agent's newest report, and when *on our clock* it last reported."""
 
-    state: str  # protocol.AgentState
+    state: str  # spotsurfer_wire.messages.AgentState
     sequence: int
-    spoke_at: datetime  # our clock, when we first saw its newest report, whether we can read it or not
+    spoke_at: datetime  # our clock, when its newest report was first seen, readable or not
     head: int
     desired: int
-    understood_at: datetime | None = None  # the same of the newest one that we can read; None = `spoke_at`
+    understood_at: datetime | None = None  # the same for its newest readable report; None = `spoke_at`
     drain_failed: int = 0
     frozen: bool = False
-    lease_seconds: float = 0.0  # that it goes by; 0 = it does not say
-    pressed: bool = False  # it stands still, because its memory was about to end: it is saved for a larger machine
+    lease_seconds: float = 0.0  # by its report; 0 = not reported
+    pressed: bool = False  # the job is frozen because memory was about to run out: it is saved for a larger machine
     workload_dead: bool = False
     notice_id: str | None = None
     notice_deadline_at: datetime | None = None  # our clock
     notice_kind: str = ""
-    warm_checkpoint: str | None = None  # held whole by a machine that stands by
-    fit: FitSeen | None = None  # None = nothing measured yet
+    warm_checkpoint: str | None = None  # held completely by a standby machine
+    fit: FitSeen | None = None  # None = not measured yet
     protection: str = ""  # how the job is saved there: "criu" | "criu+cuda" | "app" | "none"; "" = nothing runs yet
     error: str = ""
     error_kind: str = ""
-    unfit: str = ""  # standing by: why the machine could not go on with the newest checkpoint
-    unfit_kind: str = ""  # as error_kind; "" = its facts speak against it
-    waits: str = ""  # standing by: why the job should not come yet
-    arriving: bool = False  # memory of the job comes behind it still
-    kept: str = ""  # the final checkpoint behind which it keeps the job frozen; "" = none
+    unfit: str = ""  # standby: why the machine could not go on with the newest checkpoint
+    unfit_kind: str = ""  # as error_kind; "" = the machine's facts forbid it
+    waits: str = ""  # standby: why the job should not come yet
+    arriving: bool = False  # memory of the job is still arriving
+    kept: str = ""  # the final checkpoint after which it keeps the job frozen; "" = none
     saves: int = 0  # checkpoints made there
-    frozen_seconds: float = 0.0  # that they stopped the job for, in all
+    frozen_seconds: float = 0.0  # total pause of the job for them
 
     @property
     def can_take(self) -> bool:
-        """It stands by, and the job could come as far as is known."""
+        """Whether it stands by and, as far as known, could take the job."""
         return not (self.waits or self.unfit)
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadSeen:
-    """An agent spoke, and what it said could not be read. `spoke_at`: our clock, when we first saw that report."""
+    """A report that could not be read. `spoke_at`: our clock, when it was first seen."""
 
     spoke_at: datetime
     why: str
-    garbled: bool = False  # it was fetched and is no report that we know; else the store did not give it
+    garbled: bool = False  # it was fetched and is not a valid report; else the store did not return it
 
 
 @dataclass(frozen=True, slots=True)
 class Hearing:
-    """When agents could not be heard: the store did not answer us or took nothing from us, or this process did not run.
+    """Times without evidence of silence: the store did not answer or accept writes, or this process did not run.
 
-    `deaf` are times on our clock, oldest first, and none touches another. The first one ends when this process first saw all
-    reports listed.
+    `deaf` are disjoint times on our clock, oldest first. The first one ends when this process first listed all reports.
     """
 
     deaf: tuple[tuple[datetime, datetime], ...] = ()
 
     def seconds(self, since: datetime, now: datetime) -> float:
-        """Of the time from `since` to `now`, that in which whoever spoke would have been heard."""
+        """The part of the time from `since` to `now` in which a report would have been seen."""
         heard = now - since
         for begin, end in reversed(self.deaf):
             if end <= since:
@@ -105,7 +104,7 @@ ALL_HEARD = Hearing()
 
 @dataclass(frozen=True, slots=True)
 class SignSeen:
-    """What a witness said of a machine (ports.witness.Sign), and when; `deadline_at` is when it goes. All on our clock."""
+    """A witness's sign about a machine (`ports.provider.Sign`), and when; `deadline_at`: when it goes. All on our clock."""
 
     sign: str
     at: datetime
@@ -114,7 +113,7 @@ class SignSeen:
 
 @dataclass(frozen=True, slots=True)
 class SpotSeen:
-    """From `at` on spot could be had in a pool (True), not (False), or nobody knew (None), until the next entry."""
+    """From `at` until the next entry, spot was available in a pool (True), was not (False), or that was unknown (None)."""
 
     at: datetime
     up: bool | None
@@ -122,10 +121,10 @@ class SpotSeen:
 
 @dataclass(frozen=True, slots=True)
 class QuietSeen:
-    """A job that uses next to nothing, as its last machine told and as its front knows."""
+    """A job that uses almost nothing, by the reports of its last machine and by the connections to its ports."""
 
-    since: datetime  # from then on its windows of usage show no work
-    until: datetime  # the newest one ended then
+    since: datetime  # from then on its usage windows show no work
+    until: datetime  # end of the newest window
     cpu_cores: float = 0.0  # in use since then, mean
     gpus_known: bool = False  # its machine has GPUs, and they did not work either
     connections: int = 0  # open or waiting, on all of its ports
@@ -155,64 +154,64 @@ class HeadSeen:
     done: bool
     cancelled: bool = False
     exit_code: int | None = None
-    failures: int = 0  # times that the command ended by itself with a non-zero code, or without its outputs
-    undelivered: str = ""  # which of its outputs there are not, though the command ended with 0
+    failures: int = 0  # how often the command ended by itself with a non-zero code, or without its outputs
+    undelivered: str = ""  # outputs that are missing although the command ended with 0
     checkpoints: tuple[str, ...] = ()  # those that led to the newest, oldest first
-    grants: tuple[tuple[int, str | None], ...] = ()  # number of the entry, checkpoint
+    grants: tuple[tuple[int, str | None], ...] = ()  # entry number, checkpoint
     worked: frozenset[int] = frozenset()  # attempts that ever committed, or under which the command ended by itself
 
     @property
     def succeeded(self) -> bool:
-        """The command ended well, and its outputs are there."""
+        """Whether the command ended with 0 and its outputs are there."""
         return self.exit_code == 0 and not self.undelivered
 
 
 @dataclass(frozen=True, slots=True)
 class SizeSeen:
-    """Where the size policy wants the job: `job` asks for what that type has. The numbers behind it are in `why`."""
+    """The size policy's choice; `job` asks for what that type has. Its numbers are in `why`."""
 
     here: str  # the type that it is on, or was last
     kind: str  # the type that it should be on
-    wanted: bool  # it is to be moved there
+    wanted: bool  # it should move there
     holds: frozenset[str]  # types with room for what it uses now
-    usd_micros_per_hour: int  # of `kind`, as was reckoned
+    usd_micros_per_hour: int  # assumed price of `kind`
     why: str
-    alarm: str = ""  # what the policy did wrong
-    room_bytes: int = 0  # nobody has the job, and less memory has no room for what was saved; 0 = somebody has it
-    awaits_bytes: int = 0  # how large the final save is will be told at once: until then less memory gets no grant; 0 = it was
+    alarm: str = ""  # the policy's error
+    room_bytes: int = 0  # the job has no owner, and its checkpoint needs so much memory; 0 = it has an owner
+    awaits_bytes: int = 0  # the next report gives the final save's size: until then less memory gets no grant; 0 = known
 
 
 @dataclass(frozen=True, slots=True)
 class JobSeen:
-    """A job with all that is known of it. `head` is None where the store could not be read.
+    """A job with all known facts. `head` is None if the store could not be read.
 
-    `trouble`: why the controller can't deal with it; then nothing else is known. "" = it can.
+    `trouble`: why the controller can't deal with the job; then the other facts are missing. "" = it can.
     """
 
     job: Job
     attempts: Sequence[Attempt]
     instances: Mapping[AttemptNumber, InstanceSeen] = field(default_factory=dict)
-    agents: Mapping[AttemptNumber, AgentSeen] = field(default_factory=dict)  # by the newest report that could be read
-    silent_from: Mapping[AttemptNumber, datetime] = field(default_factory=dict)  # before that it could not have spoken
-    desired_heard: Mapping[AttemptNumber, int] = field(default_factory=dict)  # its newest order, of each that has a report
-    unread: Mapping[AttemptNumber, UnreadSeen] = field(default_factory=dict)  # there is a newer one, which could not
+    agents: Mapping[AttemptNumber, AgentSeen] = field(default_factory=dict)  # by the newest readable report
+    silent_from: Mapping[AttemptNumber, datetime] = field(default_factory=dict)  # before that it could not report
+    desired_heard: Mapping[AttemptNumber, int] = field(default_factory=dict)  # newest order that each reported as received
+    unread: Mapping[AttemptNumber, UnreadSeen] = field(default_factory=dict)  # a newer report that could not be read
     head: HeadSeen | None = None
     spent_usd_micros: int = 0
     signs: Mapping[AttemptNumber, tuple[SignSeen, ...]] = field(default_factory=dict)
-    memory_floor_bytes: int = 0  # less memory was too little before: `job` asks for as much here; 0 = it never was
+    memory_floor_bytes: int = 0  # less memory was too little before, so `job` asks for this; 0 = never
     memory_kills: frozenset[AttemptNumber] = frozenset()  # attempts that ended because the kernel killed the job for memory
-    done_seconds: float = 0.0  # of its work, those that would not have to be done again
-    at_risk_seconds: float = 0.0  # of these: would have to be done again if its machine were gone now without a word
-    save_seconds: float | None = None  # that a save stopped it for, on the last machine that made one
-    quiet: QuietSeen | None = None  # None = nobody asked, or nothing was told
-    size: SizeSeen | None = None  # None = it stays on what was asked for, or nothing is known yet
+    done_seconds: float = 0.0  # seconds of work that need not be repeated
+    at_risk_seconds: float = 0.0  # of these, to repeat if its machine disappears now without notice
+    save_seconds: float | None = None  # pause of a save on the last machine that made one
+    quiet: QuietSeen | None = None  # None = no limit on idle time, or no report
+    size: SizeSeen | None = None  # None = it stays on the requested size, or no facts yet
     trouble: str = ""
-    image_gpus: Gpus | None = None  # that its newest checkpoint was made on; None = none, or nobody can say
+    image_gpus: Gpus | None = None  # of its newest checkpoint; None = none, or unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The operator's settings that decide needs. Durations in seconds, money in micro-dollars."""
+    """The operator's settings that `decide` needs. Durations in seconds, money in micro-dollars."""
 
     lease_seconds: float = 60.0  # of machines that are ordered from now on: each attempt keeps its own
     lease_margin_seconds: float = 15.0
@@ -220,35 +219,35 @@ class Limits:
     listing_lag_seconds: float = 30.0  # a launched instance may be missing from listings for so long
     instances_max: int = 20
     gpus_max: int | None = None
-    hourly_max_usd_micros: int | None = None  # what all machines together may cost an hour, as they were bought
-    ageing_seconds: float = 600.0  # waiting for so long counts as much as one more of priority
-    stay_seconds: float = 120.0  # a job that gave way and came back is left alone for so long
+    hourly_max_usd_micros: int | None = None  # of all machines together, at their purchase prices
+    ageing_seconds: float = 600.0  # a wait of this length counts as one more of priority
+    stay_seconds: float = 120.0  # so long a job that gave way and came back need not give way again
     budget_usd_micros: int | None = None
-    price_max_usd_micros: int | None = None  # of a machine, an hour; dearer ones are not bought
+    price_max_usd_micros: int | None = None  # of a machine per hour; more expensive ones are not bought
     instance_types: tuple[str, ...] = ()  # wildcards: others are not bought; none = all may be
-    deadline_reserve_seconds: float = 300.0  # before a deadline, for times in which nothing can be ordered (`core.purchase`)
-    drain_reserve_seconds: float = 300.0  # what saving and releasing a machine may still cost
-    restore_failures_max: int = 1  # of one checkpoint, before the one before it is taken, and after that the job is held
-    refusal_seconds: float = 1800.0  # a machine type that could not go on with a job is left alone by it for so long
-    launch_failures_max: int = 20  # machines in a row that never got the job to run, or ended under it, before it is held
-    last_report_seconds: float = 10.0  # a machine with nothing left to do gets so long for its last report
-    release_again_seconds: float = 60.0  # after so long the order to end a machine is repeated
-    warm_wait_seconds: float = 300.0  # a machine that stands by gets so long to fetch before the old one drains; 0 = none
+    deadline_reserve_seconds: float = 300.0  # before a deadline, for times when no order is possible
+    drain_reserve_seconds: float = 300.0  # duration of save and release, to reserve its cost
+    restore_failures_max: int = 1  # of one checkpoint; then the previous one is tried, and after that the job is held
+    refusal_seconds: float = 1800.0  # a job avoids a machine type that could not go on with it for so long
+    launch_failures_max: int = 20  # consecutive machines that never ran the job, or ended under it, before it is held
+    last_report_seconds: float = 10.0  # time for the last report of a machine with nothing left to do
+    release_again_seconds: float = 60.0  # interval at which the order to end a machine is repeated
+    warm_wait_seconds: float = 300.0  # time for a standby machine to fetch before the old one drains; 0 = none
     keep_seconds: float = (
-        300.0  # a machine that was drained keeps the job frozen for so long, should it not go on elsewhere; 0 = none
+        300.0  # a drained machine keeps the job frozen for so long, in case it can't go on elsewhere; 0 = none
     )
     precopy_gain_seconds: float = 1.0  # a live save before a move must shorten its pause by so much
-    checkpoint_seconds: float | None = None  # between saves of jobs that name none; None = the interval policy decides
-    rebalance: str = "ignore"  # what the cloud's advice to leave a machine leads to: "ignore", "checkpoint", "move"
+    checkpoint_seconds: float | None = None  # between saves of jobs without an own interval; None = the policy decides
+    rebalance: str = "ignore"  # reaction to the cloud's advice to leave a machine: "ignore", "checkpoint", "move"
 
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Why the silence of agents is no evidence, and what is done next to find out (`core.silence`)."""
+    """Why the silence of agents is no evidence, and the next step to find out (see `core.decide`)."""
 
     why: str
-    asks: JobId | None = None  # this job gets a machine more, which can tell; None = nothing is ordered for it now
-    gives_up: tuple[JobId, AttemptNumber] | None = None  # its silence counts all the same; None = nobody's does
+    asks: JobId | None = None  # this job gets one more machine to find out; None = no order now
+    gives_up: tuple[JobId, AttemptNumber] | None = None  # the attempt with silence that counts all the same; None = none
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,8 +264,8 @@ class Snapshot:
     limits: Limits
     spot_seen: Mapping[Pool, Sequence[SpotSeen]] = field(default_factory=dict)  # oldest first
     past: Mapping[tuple[Pool, Market], Fates] = field(default_factory=dict)  # of machines that are gone, of all jobs
-    held: Sequence[Held] = ()  # by jobs that have ended, as far as one that waits was there already
+    held: Sequence[Held] = ()  # by jobs that have ended, since the oldest open job was submitted
     gpu_drivers: Mapping[tuple[str, str], str] = field(default_factory=dict)  # by provider and region, newest machine
     hearing: Hearing = ALL_HEARD
-    ahead: str = ""  # what the store knows and the database, from a backup, does not: then it may not say who belongs to nobody
+    ahead: str = ""  # facts in the store that the database, from a backup, lacks: then no machine counts as an orphan
     doubt: Doubt | None = None  # None = silence is evidence

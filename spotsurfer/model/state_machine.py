@@ -1,4 +1,19 @@
-"""The two transition tables, of a job and of an attempt, and their Mermaid diagram."""
+"""The two state tables, of a job and of an attempt, and their Mermaid diagrams.
+
+An attempt is one machine's try at a job. It waits (PLANNED … READY: costs money, owns nothing), then holds (RESTORING, RUNNING,
+DRAINING: only it may commit checkpoints and publish results), may keep the job frozen in case the job can't go on elsewhere
+(DRAINED: owns nothing, see `core.moves`), and is then released (… RELEASING, RELEASED). A job has at most one holder and at
+most one waiter: the next machine is ready before the old one is drained.
+
+Two rules of this file:
+1. A missing key *is* the illegal move: `advance` raises, nothing changes.
+2. No machine is forgotten on the way. LOST is not over: no news is not death, so a silent machine is released and confirmed
+gone. PLANNED is not free: a crash may lie between the cloud's acceptance and our record of it, so it too leaves through
+RELEASING.
+
+The tables deliberately don't say *why* a move is made (`core.decide`), nor who owns the job (the head log in the store). They
+only say what our record may show next.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +25,6 @@ from spotsurfer.model.errors import IllegalTransition
 from spotsurfer.model.job import HOLDS, WAITS, AttemptState, JobState
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import JobState as J
-
-# THE two tables: how a job and an attempt move.
-#
-# Theory of operation. An attempt is one machine's try at a job. It waits (PLANNED … READY: costs money, owns nothing), then
-# holds (RESTORING, RUNNING, DRAINING: it alone may commit checkpoints and publish results), may keep the job frozen for the
-# case
-# that it can't go on elsewhere (DRAINED: owns nothing, `core.keeping`), then is got rid of (… RELEASING, RELEASED). A job has
-# at most one holder and at most one waiter: the next machine is ready before the old one is drained.
-#
-# Two rules of this file:
-# 1. A missing key *is* the illegal move: `advance` raises, nothing changes.
-# 2. Nothing is dropped on the way. LOST is not over: no news is not death, so a silent machine is released and confirmed gone.
-# PLANNED is not free: a crash may lie between the cloud's yes and our record of it, so it too leaves through RELEASING.
-#
-# Not in the tables, on purpose: *why* a move is made (core/decide), and who owns the job (the head log in the store). The
-# tables only say what our record may show next.
 
 
 class AttemptEvent(StrEnum):
@@ -153,14 +152,14 @@ V = TypeVar("V", AttemptEvent, JobEvent)
 
 
 def advance(table: dict[S, dict[V, S]], state: S, event: V) -> S:
-    """The state after `event`; raises IllegalTransition where the table has no such edge."""
+    """The state after `event`; raises IllegalTransition if the table has no such edge."""
     try:
         return table[state][event]
     except KeyError:
         raise IllegalTransition(f"{state} has no edge for {event!r}") from None
 
 
-# The state tables as a page of Mermaid diagrams: generated, so that it can't disagree with what runs.
+# ---- Diagrams: docs/states.md is generated, so that it always agrees with the tables
 
 _HEAD = """# States
 

@@ -1,1 +1,1 @@
-"""Protocols and their contracts; nothing else."""
+"""Interfaces (Protocols) and their contracts; nothing else."""

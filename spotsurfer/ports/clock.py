@@ -16,10 +16,10 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """Steady within a process: the wall clock is read once, then only time that passed is added, also in a suspended host.
+    """Steady within a process: it reads the wall clock once and then adds elapsed time, including time in suspend.
 
-    A wall clock that is set back or forward while the controller runs therefore moves no lease and no bill. While this host is
-    suspended, its machines run and cost money, and credentials lapse.
+    So a wall clock that is set back or forward while the controller runs changes no lease and no bill. Time in suspend counts,
+    because machines run on and cost money while this host is suspended, and credentials expire.
     """
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from spotsurfer.model.job import Attempt, Job
 from spotsurfer.model.lifetimes import Lives
 from spotsurfer.model.market import Offer
 
-# What a maker of policies says of its settings, so that `spotsurfer policies` can list them.
+# ---- Parameters: a maker of policies declares its settings, so that `spotsurfer policies` can list them
 
 Made = TypeVar("Made", bound=Callable[..., Any])
 LEAVE_OUT = "leave_out"  # a policy with this parameter learns: back-tests leave out what it learned from the pool in question
@@ -41,17 +41,17 @@ def parameters(*given: Parameter) -> Callable[[Made], Made]:
 
 
 def parameters_of(make: Callable[..., Any]) -> tuple[Parameter, ...]:
-    """What a maker says; nothing where it says nothing, or nonsense."""
+    """A maker's parameters; empty if it declares none, or nonsense."""
     found = getattr(make, "parameters", ())
     return tuple(p for p in found if isinstance(p, Parameter)) if isinstance(found, tuple) else ()
 
 
-# Policies: what is worth it. What is *safe* is never their business.
+# ---- Offer policies: they decide what is worth it, never what is *safe*
 
 
 @dataclass(frozen=True, slots=True)
 class PauseSeen:
-    """What a move costs the job in standing still, in seconds."""
+    """The pause of the job in a move, in seconds."""
 
     final_save_seconds: float | None = (
         None  # forecast, after the live save that a planned move makes first; None = not measured
@@ -60,50 +60,49 @@ class PauseSeen:
 
     @property
     def expected_seconds(self) -> float | None:
-        """The best guess: the last pause, or what the save alone takes where that is more; None = nothing is known."""
+        """The best guess: the last pause, or the save alone if that takes longer; None = unknown."""
         known = [*self.past_seconds[-1:], *([] if self.final_save_seconds is None else [self.final_save_seconds])]
         return max(known, default=None)
 
 
 class Policy(Protocol):
-    """Pure by contract: the same arguments give the same answer; no clock, no chance, no I/O."""
+    """Pure by contract: the same arguments give the same answer; no clock, no randomness, no I/O."""
 
     def rank(self, job: Job, offers: Sequence[Offer], now: datetime) -> Sequence[Offer]:
         """The offers this job should try, best first. `offers` fit its size and are not cooling down."""
         ...
 
     def worth_moving(self, job: Job, here: Attempt, there: Offer, now: datetime, pause: PauseSeen) -> str | None:
-        """A sentence why the job should move from `here` to `there`, or None. `pause`: what it would cost in standing still."""
+        """A sentence about why the job should move from `here` to `there`, or None. `pause`: how long it would stand still."""
         ...
 
 
-# Interval policies: when a job that runs should be saved next.
+# ---- Interval policies: when a running job should be saved next
 #
-# What is *safe* is not their business: the agent hastens saves where a notice's window asks for it (its `fit`), and saves
-# on each notice.
+# They don't decide what is *safe*: the agent saves sooner if a notice's window requires it (its forecast), and saves on each
+# notice.
 
 
 @dataclass(frozen=True, slots=True)
 class SaveView:
     """One job on one machine, just after a save (or its start). Durations in seconds.
 
-    `lives`: of machines of this kind that were seen to run, lost or given back. `noticed`, `unnoticed`: losses of them
-    with and without a notice long enough to save the job. `cap_seconds`: the age at which the cloud takes every
-    machine, None = it does not.
+    `lives`: of observed machines of this kind, lost or released. `noticed`, `unnoticed`: losses of them with and without
+    a notice long enough to save the job. `cap_seconds`: the age at which the cloud reclaims every machine, None = it does not.
     """
 
     age_seconds: float  # of the machine
     save_seconds: float  # the job stands still so long for a live save
     restart_seconds: float  # from a loss until the job runs again, apart from the work to be done again
     final_seconds: float  # a final save takes so long to be durable
-    notice_seconds: float = 0.0  # what a notice leaves for it; 0 = none is given
+    notice_seconds: float = 0.0  # time that a notice leaves for it; 0 = no notice
     lives: Lives = field(default_factory=Lives)
     noticed: int = 0
     unnoticed: int = 0
     band: int | None = None  # of interruption, 0 (rare) to 4; None = unknown
     cap_seconds: float | None = None
-    left_seconds: float | None = None  # of work; None = nobody knows
-    asked_seconds: float | None = None  # the interval that user or operator named; the controller asks nobody then
+    left_seconds: float | None = None  # of work; None = unknown
+    asked_seconds: float | None = None  # the interval set by user or operator; then the controller asks no policy
 
 
 class Interval(Protocol):
@@ -114,10 +113,9 @@ class Interval(Protocol):
         ...
 
 
-# Purchase policies: what to buy now, so that a job is done by its deadline at the least expected cost.
+# ---- Purchase policies: what to buy now, so that a job is done by its deadline at the least expected cost
 #
-# A policy says what is worth it. That the deadline is kept is not its business: `core.deadline.kept` overrules whatever it
-# says.
+# A policy decides what is worth it. It need not ensure the deadline: `core.scheduling.deadline.kept` overrules its answers.
 
 Floats = npt.NDArray[np.float64]
 Modes = npt.NDArray[np.int8]
@@ -136,7 +134,7 @@ class Buy(IntEnum):
 class Terms:
     """What does not change during a run. A launch costs `restart_seconds`, paid, without progress.
 
-    `worst_restart_seconds` is what a launch may take where it goes badly: the deadline is kept with this one.
+    `worst_restart_seconds` is the duration of a launch that goes badly: the deadline is kept with this one.
     """
 
     tick_seconds: float  # between two decisions
@@ -149,15 +147,15 @@ class Terms:
 
     @property
     def safe_restart_seconds(self) -> float:
-        """The launch that is reckoned with where the deadline is at stake."""
+        """The duration of a launch that counts when the deadline is at stake."""
         return max(self.restart_seconds, self.worst_restart_seconds or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One job at one moment. `spot_seen`: whether spot could be had in each tick since the start, None = nobody asked.
+    """One job at one moment. `spot_seen`: whether spot was available in each tick since the start, None = unknown.
 
-    The last one is the present tick. `owed_seconds`: what the machine that is held still needs to get the job going.
+    The last one is the present tick. `owed_seconds`: how long the held machine still needs until the job runs.
     """
 
     terms: Terms
@@ -170,7 +168,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What to hold during the next tick, and why, with the numbers it was weighed by."""
+    """What to hold during the next tick, and why, with the numbers behind it."""
 
     buy: Buy
     why: str = ""
@@ -197,7 +195,7 @@ class Purchase(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PurchaseMoment:
-    """Many runs of the same terms at the same time; arrays have one value a run. `spot_seen`: 1, 0, or -1 = nobody asked."""
+    """Many runs of the same terms at the same time; arrays have one value per run. `spot_seen`: 1, 0, or -1 = unknown."""
 
     elapsed_seconds: float
     done_seconds: Floats
@@ -207,10 +205,10 @@ class PurchaseMoment:
 
 
 class Pilot(Protocol):
-    """Steers many runs at once, from their first tick on, one call a tick."""
+    """Steers many runs at once, from their first tick on, with one call per tick."""
 
     def __call__(self, moment: PurchaseMoment) -> Modes:
-        """What to hold during the next tick: a `Buy` each run."""
+        """What to hold during the next tick: a `Buy` per run."""
         ...
 
 
@@ -219,29 +217,29 @@ class Many(Protocol):
     """A policy that can also steer many runs at once, and then chooses as `choose` does: for back-tests."""
 
     def pilot(self, terms: Terms, runs: int, past: tuple[bool | None, ...] = ()) -> Pilot:
-        """A fresh pilot; `past`: whether spot could be had in the ticks before its first, of all runs alike."""
+        """A fresh pilot; `past`: whether spot was available in the ticks before its first, the same for all runs."""
         ...
 
 
 @runtime_checkable
 class Imagines(Protocol):
-    """A policy that has an idea of how markets go on: forecasts need one."""
+    """A policy that can predict how markets go on, as forecasts need."""
 
     def imagine(self, view: View, runs: int, ticks: int, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
-        """(run, tick): whether spot can be had, from the present tick on."""
+        """(run, tick): whether spot is available, from the present tick on."""
         ...
 
 
-# Placement policies: which pool a job should be on now, for a job that may move at will. Several pools at once.
+# ---- Placement policies: which of several pools a job should be on now, for a job that may move at will
 #
-# A policy says what is worth it. That the deadline is kept is not its business: whoever asks overrules it (`core.deadline`).
+# A policy decides what is worth it. It need not ensure the deadline: the caller overrules it (`core.scheduling.deadline`).
 
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
-    """What is seen of one pool. `free`: a spot machine can be had; None = nobody knows. `spell_seconds`: for so long it is so.
+    """One pool as observed. `free`: a spot machine is available; None = unknown. `spell_seconds`: how long that has held.
 
-    `up` and `down`: spells of being free and of not being free that were seen before, the present one up to now included.
+    `up` and `down`: observed spells with and without availability, the present one up to now included.
     """
 
     name: str
@@ -252,16 +250,16 @@ class PoolView:
     up: Lives = field(default_factory=Lives)
     down: Lives = field(default_factory=Lives)
     band: int | None = None  # of interruption, 0 (rare) to 4
-    score: int | None = None  # of placement, 1 to 10 (an order will be met)
-    move_usd: float = 0.0  # what bringing the job's state there from another pool costs
+    score: int | None = None  # of placement, 1 to 10 (an order will succeed)
+    move_usd: float = 0.0  # cost of bringing the job's state there from another pool
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceView:
     """One job at one moment. `at`: index of the pool where its machine is, else where its state lies; None = nowhere yet.
 
-    `time_left_seconds` None: no deadline. `work_left_seconds` None: nobody knows. A launch costs `restart_seconds`,
-    paid, without progress; `owed_seconds` of it are still to come on the machine that is held.
+    `time_left_seconds` None: no deadline. `work_left_seconds` None: unknown. A launch costs `restart_seconds`, paid,
+    without progress; `owed_seconds` of it are still to come on the held machine.
     """
 
     pools: tuple[PoolView, ...]
@@ -292,17 +290,17 @@ class Placement(Protocol):
         ...
 
 
-# Size policies: on which type of machine a running job should be, looked at once a minute.
+# ---- Size policies: on which type of machine a running job should be, decided once a minute
 #
-# What is *safe* is not their business: the guard takes a job up before its memory ends, a limit on moves an hour and what
-# the job itself foretold are kept, all by `core.size`, whatever a policy says.
+# They don't decide what is *safe*: `core.scheduling.rightsizing` enforces the guard's rescue before memory runs out, a limit
+# on moves per hour, and the job's own forecast, whatever a policy answers.
 
 USABLE = 0.95  # of a type's memory; at this level the guard freezes the job
 
 
 @dataclass(frozen=True, slots=True)
 class MachineKind:
-    """A type of machine. `family`: types that differ in nothing but size."""
+    """A type of machine. `family`: types that differ only in size."""
 
     name: str
     family: str
@@ -318,7 +316,7 @@ class MachineKind:
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What an earlier run of the same named step used, in order, each for so long as if no core had been missing."""
+    """The usage of an earlier run of the same named step, in order, each piece as long as with enough cores."""
 
     seconds: tuple[float, ...]
     memory_bytes: tuple[float, ...]
@@ -332,7 +330,7 @@ class Earlier:
 
 @dataclass(frozen=True, slots=True)
 class SizeTerms:
-    """What does not change during a run. `threads`: cores the job can use at most, None = nobody knows."""
+    """What does not change during a run. `threads`: cores the job can use at most, None = unknown."""
 
     kinds: tuple[MachineKind, ...]
     start: int  # of `kinds`: what the job begins on, as its user asked
@@ -342,58 +340,58 @@ class SizeTerms:
 
 
 class Came(Enum):
-    """How the job came to the machine that it is on, since it was last looked at."""
+    """How the job came to its present machine since the last look."""
 
     STAYED = "stayed"
     PLANNED = "planned"  # the policy's own wish
     FORCED = "forced"  # the guard: a near miss
-    RECLAIMED = "reclaimed"  # the cloud took the machine before
+    RECLAIMED = "reclaimed"  # the cloud reclaimed the previous machine
 
 
 @dataclass(frozen=True, slots=True)
 class SizeMoment:
-    """What is seen once a minute; cores are those really used, so that on a small machine the wish for more is hidden.
+    """One look per minute. Cores are those really used, so a small machine hides the need for more.
 
-    `free`: the job has to change machines anyhow, so that another size costs no more than this one.
+    `free`: the job must change machines anyway, so that another size costs no more than this one.
     """
 
     here: int
-    seconds: float  # since it was last looked at, without the time of moves
+    seconds: float  # since the last look, without the time of moves
     memory_bytes: float  # now
     memory_max_bytes: float  # within those seconds
     cores: float  # mean of those seconds
     came: Came = Came.STAYED
     free: bool = False
-    hinted_bytes: float = 0.0  # the job said that it will need so much
+    hinted_bytes: float = 0.0  # the job's own forecast
     hinted_cores: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class SizeChoice:
-    """Where to, None = stay; and why, in a sentence."""
+    """The type to move to, None = stay; and why, in a sentence."""
 
     to: int | None = None
     why: str = ""
 
 
 class Size(Protocol):
-    """Pure by contract: what it remembers of a run is a value that it is given back; no clock, no chance, no I/O."""
+    """Pure by contract: its memory of a run is a value that the caller passes back; no clock, no randomness, no I/O."""
 
     def begin(self, terms: SizeTerms) -> tuple[Any, int]:
-        """What is remembered at first, and the type to begin on."""
+        """The initial memory, and the type to begin on."""
         ...
 
     def look(self, memory: Any, moment: SizeMoment) -> tuple[Any, SizeChoice]:
-        """What is remembered from now on, and the choice."""
+        """The new memory, and the choice."""
         ...
 
 
 def cheapest_holding(kinds: Sequence[MachineKind], need_bytes: float, cores: float) -> int | None:
-    """The least money for the work at hand among types that hold so much; ties go to more cores, then to more memory."""
+    """The cheapest type for the work at hand that holds so much; ties go to more cores, then to more memory."""
     fit = [i for i, k in enumerate(kinds) if k.usable_bytes >= need_bytes]
     return min(fit, key=lambda i: (rate(kinds[i], cores), -kinds[i].cores, -kinds[i].memory_bytes), default=None)
 
 
 def rate(kind: MachineKind, cores: float) -> float:
-    """USD an hour of undisturbed work that wants so many cores: fewer stretch the run."""
+    """USD per hour of undisturbed work that wants so many cores; with fewer cores the run takes longer."""
     return kind.usd_per_hour * max(1.0, cores / kind.cores)

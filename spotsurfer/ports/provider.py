@@ -1,4 +1,4 @@
-"""A cloud as spotsurfer needs it, and its queue of interruption events as a second witness."""
+"""The interface of a cloud, and of its queue of interruption events as a second witness."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from spotsurfer.model.job import InstanceId
 from spotsurfer.model.market import Market, Offer, Pool
 from spotsurfer.ports.clock import Clock
 
-# A second witness of what the cloud does to machines, besides the agents on them: a queue of the cloud's events.
+# ---- Witness: a queue of the cloud's events, as a second source besides the agents on machines
 
 
 class Sign(StrEnum):
-    """What was said of an instance."""
+    """The kind of a notice about an instance."""
 
-    INTERRUPTION = "interruption"  # it will be taken
-    REBALANCE = "rebalance"  # it is more likely than others to be taken
+    INTERRUPTION = "interruption"  # the cloud will reclaim it
+    REBALANCE = "rebalance"  # the cloud is more likely to reclaim it than others
     RETIREMENT = "retirement"  # its host will be taken out of service, some day
-    STATE = "state"  # its state changed: the next listing tells
+    STATE = "state"  # its state changed: the next listing shows how
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """One event about one instance. `age_seconds` is counted by the cloud's own clock: no clock of ours is compared with it."""
+    """One event about one instance. `age_seconds` is by the cloud's own clock, which is never compared with ours."""
 
     instance: InstanceId
     sign: Sign
@@ -38,7 +38,7 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One message of the queue. `receipt` settles it; `unreadable` says why nothing could be made of it."""
+    """One message of the queue. `receipt` settles it; `unreadable` says why it could not be parsed."""
 
     receipt: str
     sightings: Sequence[Sighting] = ()
@@ -46,21 +46,21 @@ class Letter:
 
 
 class Witness(Protocol):
-    """Messages come once or more often, in any order, and are gone only when they were settled.
+    """Messages come once or more often, in any order, and stay until they are settled.
 
     Methods may raise model.errors.ProviderError and its children.
     """
 
     def read(self) -> Sequence[Letter]:
-        """What there is now, at most a hundred or so; it does not wait. What is not settled comes again after a while."""
+        """The present messages, at most a hundred or so, without waiting. Messages not settled come again after a while."""
         ...
 
     def settle(self, letters: Sequence[Letter]) -> None:
-        """These were handled: they are not to come again."""
+        """Mark these messages as handled, so that they don't come again."""
         ...
 
 
-# A cloud, as spotsurfer needs it.
+# ---- Provider
 
 MACHINE_BASE = "/var/lib/spotsurfer"  # the agent's folder on machines
 
@@ -77,14 +77,14 @@ class BillingRule:
 class Capabilities:
     """Abilities as data, never `isinstance`."""
 
-    notice_seconds: float  # how long between notice and reclaim; 0 = none is given
+    notice_seconds: float  # between notice and reclaim; 0 = no notice
     metadata_dialect: str  # "aws" | "gcp": what the agent speaks
     billing: BillingRule = field(default_factory=BillingRule)
     rebalance: str = "ignore"  # "ignore" | "checkpoint" | "move": what the cloud's advice to leave a machine leads to
 
 
 class InstanceState(StrEnum):
-    """What the cloud says of an instance."""
+    """The state of an instance, by the cloud."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -94,7 +94,7 @@ class InstanceState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InstanceView:
-    """What the cloud says. `reclaimed` is true only where the cloud says that it took it."""
+    """An instance as the cloud shows it. `reclaimed` is true only if the cloud says that it reclaimed the instance."""
 
     id: InstanceId
     token: str
@@ -106,12 +106,12 @@ class InstanceView:
     reclaimed: bool = False
     tags: Mapping[str, str] = field(default_factory=dict)
     address: str | None = None  # inside its network
-    public_address: str | None = None  # where it has one
+    public_address: str | None = None  # if it has one
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """All instances of our family. Absence is evidence only where `complete`."""
+    """All instances of our family. Absence is evidence only if `complete`."""
 
     instances: Sequence[InstanceView]
     complete: bool
@@ -132,20 +132,20 @@ class LaunchPlan:
 class StoreAccess:
     """How an instance reaches the store: handed to the agent in its user-data, so the same at each call for an attempt.
 
-    Where it is `renewed`, `options` hold no credential, only what is no secret (region, endpoint …). Then the machine itself
-    has rights (an instance role) to read `runtime/` and `access/` of the store and nothing else, and what it may do beyond
-    that comes from `Provider.credentials`, sealed, under `access/`.
+    If it is `renewed`, `options` hold no credential, only public values (region, endpoint …). Then the machine itself has
+    rights (an instance role) to read only `runtime/` and `access/` of the store, and its other rights come from
+    `Provider.credentials`, sealed, under `access/`.
     """
 
     url: str
     options: Mapping[str, str]  # in obstore's names
-    inputs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # how it reaches inputs, by their beginning
+    inputs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # access to inputs, by the prefix of their address
     renewed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Rights for a while. Never logged, and stored nowhere but sealed for the one attempt that they were made for."""
+    """Rights for a limited time. They are never logged, and stored only sealed for the one attempt that gets them."""
 
     values: Mapping[str, str] = field(repr=False)  # in obstore's names: access_key_id, secret_access_key, token
     expires_at: datetime  # as the cloud says
@@ -153,10 +153,10 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class ProviderHost:
-    """What a provider is made with, besides its own settings: `make(settings, host)` is the entry point's signature."""
+    """The arguments of a provider besides its own settings: `make(settings, host)` is the entry point's signature."""
 
-    family: str  # of the controller; tagged on every instance, so that a sweep touches only its own kin
-    data_dir: Path  # on the controller's host, for whatever the provider keeps
+    family: str  # of the controller; a tag on every instance, so that a sweep ends only its own instances
+    data_dir: Path  # on the controller's host, for the provider's own files
     store_url: str  # as the controller sees the store
     clock: Clock
 
@@ -164,7 +164,7 @@ class ProviderHost:
 class Provider(Protocol):
     """Instances and their prices. Every method may raise model.errors.ProviderError and its children.
 
-    None of them waits for a machine: they order, and `describe` shows what became of it.
+    None of them waits for a machine: they order, and `describe` shows the result.
     """
 
     name: str
@@ -172,7 +172,7 @@ class Provider(Protocol):
 
     @property
     def witness(self) -> Witness | None:
-        """Of what becomes of machines, besides their agents; None = there is none."""
+        """The second witness of interruptions, besides the agents; None = there is none."""
         ...
 
     def offers(self) -> Sequence[Offer]:
@@ -188,7 +188,7 @@ class Provider(Protocol):
         ...
 
     def terminate(self, instance: InstanceId) -> None:
-        """Order its end. Success means *ordered*, not gone: `describe` tells. An unknown or ended one is no error."""
+        """Order its end. Success means *ordered*, not gone: `describe` shows that. An unknown or ended one is no error."""
         ...
 
     def describe(self) -> Listing:
@@ -198,7 +198,7 @@ class Provider(Protocol):
     def outlet(self, instance: InstanceId) -> socket.socket:
         """A TCP socket, not connected yet, from which the instance's address can be reached. The caller closes it.
 
-        Asks no cloud. Raises ProviderError where there is no way to it now.
+        Makes no call to the cloud. Raises ProviderError if the instance can't be reached now.
         """
         ...
 
@@ -210,21 +210,21 @@ class Provider(Protocol):
         ...
 
     def check_inputs(self, job: str, inputs: Sequence[str]) -> None:
-        """Whether credentials that read all these inputs can be made for attempts of this job: asked before it is taken.
+        """Check, before a job is accepted, that credentials for all these inputs can be made for its attempts.
 
-        Makes no call. Raises Invalid with the remedy where they can't.
+        Makes no call. Raises Invalid with the remedy if they can't.
         """
         ...
 
     def credentials(self, job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
-        """New credentials for this attempt. Asked for only where its `store_access` is `renewed`; never cached.
+        """New credentials for this attempt. Called only if its `store_access` is `renewed`; never cached.
 
-        They allow what the wire's `object_keys` says of the attempt, to list `jobs/<job>/`, and to read those `inputs` that
+        They allow the attempt's keys of `spotsurfer_wire.object_keys`, to list `jobs/<job>/`, and to read those `inputs` that
         do not lie in the store (addresses as in the specification: `s3://bucket/path`, with a slash or a pattern at the end
-        where several files are meant). An absent object that may be read has to read as *absent*, not as forbidden: on S3 that
-        takes `s3:ListBucket` without a condition that a plain GET fails.
+        for several files). A missing object that may be read must read as *absent*, not as forbidden: on S3 that takes
+        `s3:ListBucket` without a condition that a plain GET fails.
 
-        They should live for an hour or more: before half of that is over, the next ones are asked for. Each call may
-        yield others; old ones stay good until they end. Raises Throttled, ProviderDenied, ProviderError.
+        They should live for an hour or more: before half of that is over, the controller asks for the next ones. Each call
+        may yield others; old ones stay valid until they expire. Raises Throttled, ProviderDenied, ProviderError.
         """
         ...

@@ -1,4 +1,4 @@
-"""What the HTTP API asks of the controller. Commands record a wish and wake the next tick; queries read the database."""
+"""The interface between the HTTP API and the controller. Commands record a wish and wake the next tick; queries read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Moment:
     at: datetime
     job: JobId | None
     attempt: int | None
-    kind: str  # a closed list: controller/events.py
+    kind: str  # a closed list: model/timeline_events.py
     text: str
     data: dict[str, str | int | float | bool | None] = field(default_factory=dict)
 

@@ -132,19 +132,19 @@ def test_each_kind_of_disk(tmp_path: Path, kind: str) -> None:
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "spotsurfer_providers.local", *arguments]
+    line = [str(Path(sys.executable).with_name("spotsurfer")), "local", *arguments]
     return subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
 
 
 def test_orders_by_hand(tmp_path: Path) -> None:
     with yard(tmp_path) as here:
         box = here.launch("sleep 1000")
-        where = ("-D", str(tmp_path))
+        where = ("--data-dir", str(tmp_path))
         rows: list[dict[str, Any]] = json.loads(command("list", *where, "--json").stdout)
         assert [(r["id"], r["state"]) for r in rows] == [(box.id, "running")]
-        assert command("link", *where, box.id, "--rate", "1gbit").stdout == "ok\n"
-        assert command("link", *where, box.id, "--rate", "fast").returncode == 2
-        assert command("link", *where, box.id, "--cut").returncode == 0
+        assert command("rate", *where, box.id, "1gbit").stdout == f"{box.id} has a link of 1gbit.\n"
+        assert command("rate", *where, box.id, "fast").returncode == 2
+        assert command("cut", *where, box.id).returncode == 0
         assert command("rebalance", *where, box.id).returncode == 0
         assert command("clean", *where, "--json").stdout == "[]\n"
         assert command("reclaim", *where, box.id, "--notice", "0").returncode == 0

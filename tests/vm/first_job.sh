@@ -9,7 +9,7 @@ assemble="megahit -t 1 -m 1000000000 -r reads.fq -o contigs"
 (mkdir alone && cd alone && ln -s ../reads.fq . && time $assemble)
 
 spotsurfer serve >serve.log 2>&1 &
-trap 'cat serve.log; kill $!; wait $! || true; python -m spotsurfer_providers.local clean -D /var/lib/spotsurfer-controller --all' EXIT
+trap 'cat serve.log; kill $!; wait $! || true; spotsurfer local clean --data-dir /var/lib/spotsurfer-controller --all' EXIT
 timeout 300 sh -c 'until spotsurfer list; do sleep 2; done'
 spotsurfer submit --cpu 1 --mem 2G --in reads.fq --out 'contigs/*.fa' -- $assemble
 timeout 900 sh -c 'until spotsurfer list --state running | grep megahit; do sleep 1; done'

@@ -74,7 +74,7 @@ class Pins:
         self._known: Pin | None = None
 
     def read(self) -> Pin | None:
-        """The pin, None where no attempt has resolved the name yet. Raises StoreError, ProtocolError."""
+        """The pin, None if no attempt has resolved the name yet. Raises StoreError, ProtocolError."""
         if self._known is None:
             data = self._store.get(self._key)
             self._known = decode(Pin, data) if data is not None else None

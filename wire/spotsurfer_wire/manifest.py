@@ -207,7 +207,7 @@ class Entry:
     xattrs: dict[str, str] = field(default_factory=dict)  # values in base64
     extents: Extents = field(default_factory=Extents)
     inode: int = 0  # its number; 0 = not known
-    position: int = 0  # in its folder, where a process was listing that; 0 = any
+    position: int = 0  # in its folder, if a process was listing that; 0 = any
     held: int = 0  # `HELD`, `KNOWN`; 0 = no process had it open
 
 

@@ -31,7 +31,7 @@ class Fit:
     live_seconds: float  # such a live save takes so long
     base_age_seconds: float
     base_age_max_seconds: float | None = None  # with an older base it does not fit; None = with any it does, or with none
-    interval_seconds: float | None = None  # between live saves, shortened where the base would become too old
+    interval_seconds: float | None = None  # between live saves, shortened if the base would become too old
     hastened: bool = False  # the interval is shorter than was asked for
     start_seconds: float = 0.0  # order to freeze: hooks, and what was not on the disk yet
 
@@ -330,7 +330,7 @@ class SaveFacts:
     device_back_seconds: float = 0.0  # … and, in a live save, back
     start_seconds: float = 0.0  # before the freeze, in a final save, too: hooks, and what was not on the disk yet
     sending_seconds: float = 0.0  # of the freeze: what was kept of a program that saved itself, and is dead by then, was sent
-    memory_bytes: int | None = None  # of `image_bytes`: what must have room in memory where it goes on; None = not told
+    memory_bytes: int | None = None  # of `image_bytes`: memory that a restore needs; None = not reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -477,7 +477,7 @@ class AgentConfig:
     checkpoint_memory_bytes: int = 0  # for data on its way; 0 = half of what is free
     checkpoint_threads: int = 2  # for hashing and compressing
     compression: str = "auto"  # "auto" | "none" | "lz4" | "zstd"
-    lazy: bool = True  # restore memory behind the running job where that helps
+    lazy: bool = True  # restore memory behind the running job if that helps
     notice_window_seconds: float = 0.0  # what the cloud promises between notice and reclaim; 0 = no notice
     warm_wait_seconds: float = 0.0  # for the next machine to fetch before this one drains; 0 = nobody waits or fetches ahead
     keep_seconds: float = (

@@ -35,6 +35,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+
 def store_key() -> str:
     """Key of the object that names the store's format and owner."""
     return "spotsurfer.json"

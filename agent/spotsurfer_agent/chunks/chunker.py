@@ -1,4 +1,4 @@
-"""Files to chunks: holes and zero pages left out, cut where the content says."""
+"""Files to chunks: holes and zero pages are left out, and the content decides where chunks end."""
 
 from __future__ import annotations
 

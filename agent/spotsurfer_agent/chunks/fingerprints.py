@@ -160,7 +160,7 @@ class Index:
             self._sorted = None
 
     def find(self, wanted: Pairs) -> Numbers:
-        """Positions of pages with these fingerprints, NEW where there is none."""
+        """Positions of pages with these fingerprints, NEW if there is none."""
         out = np.full(len(wanted), NEW, dtype=np.int64)
         keys, order = self.prepare()
         if len(keys):

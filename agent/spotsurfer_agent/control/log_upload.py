@@ -17,6 +17,7 @@ from spotsurfer_wire import log_pieces, object_keys
 from spotsurfer_wire.log_pieces import Piece
 from spotsurfer_wire.store.port import ObjectStore, StoreDenied, StoreError
 
+LOG_SECONDS, FIRST_LOG_SECONDS = 3.0, 0.5  # a user who waits for the job to begin waits for its first line
 PIECES_MAX = 64  # in one push: a job that prints faster than the link must not keep a commit waiting
 STREAMS = (log_pieces.TIMES, "out", "err")  # a reader needs these rows to put the output in order, so they go first
 DENIED_PUSHES = 256  # without the right to remove pieces merging only adds some: it is tried again after so many

@@ -20,6 +20,7 @@ from spotsurfer_wire.messages import AgentConfig, AgentState, Fit, NearMiss, Wan
 from spotsurfer_wire.store.port import FileStore
 from spotsurfer_wire.usage import Usage
 
+from spotsurfer_agent.control import log_upload
 from spotsurfer_agent.control.facts import (
     INTERRUPTION,
     AgentRules,
@@ -35,12 +36,13 @@ from spotsurfer_agent.control.facts import (
     Task,
     Unguard,
 )
-from spotsurfer_agent.control.final_save_timing import Measures, Window
+from spotsurfer_agent.control.final_save_timing import Window
 from spotsurfer_agent.control.log_upload import LogPlace, Logs
 from spotsurfer_agent.control.mailbox import Heads, Mailbox
 from spotsurfer_agent.control.notices import Watcher
 from spotsurfer_agent.control.partial_results import Partials
 from spotsurfer_agent.control.reports import Extras, Reporter, build
+from spotsurfer_agent.control.save_samples import Measures
 from spotsurfer_agent.control.standby import READY, Readiness, Standby
 from spotsurfer_agent.control.state_file import StateFile
 from spotsurfer_agent.control.state_machine import State, step
@@ -161,7 +163,6 @@ class Worker:
 
 TICK_SECONDS = 0.25
 QUIET_SECONDS = 1.0  # between looks at a job of which nothing is expected: each look takes a millisecond of processor
-LOG_SECONDS, FIRST_LOG_SECONDS = 3.0, 0.5  # a user who waits for the job to begin waits for its first line
 PARTIAL_SECONDS = 1.0  # between looks whether somebody asked for outputs
 PROTECTION_SECONDS = 1.0  # between looks whether a look at the job's processes is due
 SAVES_STILL = ("", "criu")  # rungs that can save a frozen job; "" = not looked at yet
@@ -365,7 +366,7 @@ class Agent:
             self._printed |= self.logs.push()
 
     def _log_seconds(self) -> float:
-        return LOG_SECONDS if self._printed else FIRST_LOG_SECONDS
+        return log_upload.LOG_SECONDS if self._printed else log_upload.FIRST_LOG_SECONDS
 
     def tick(self) -> None:
         """Look, step, act; again while edges follow each other."""

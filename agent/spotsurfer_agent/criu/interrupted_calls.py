@@ -25,7 +25,7 @@ from typing import NamedTuple
 from spotsurfer_agent.criu.images import BadImage, places
 from spotsurfer_agent.linux import ptrace, syscalls
 
-LONGEST_SECONDS = 15.0  # see `control.final_save_timing.INTERVAL_SECONDS_MIN`, the least time between saves
+LONGEST_SECONDS = 15.0  # shorter than the least time between saves, `control.final_save_timing.INTERVAL_SECONDS_MIN`
 LIMIT_MAX = 4096  # threads, because the tree stands still meanwhile
 INSTRUCTION_BYTES = 2  # of `syscall`
 _EINTR, _RESTART = 2**64 - 4, 2**64 - 516  # the result in such a thread's registers; the kernel's ERESTART_RESTARTBLOCK

@@ -19,9 +19,9 @@ from spotsurfer_wire.messages import StepRun
 
 from spotsurfer_agent.host import network, root_fs
 
-# ---- Caps: limits on the processor features that programs use, so that they can go on on an older processor
+# ---- Caps: limits on the processor features that programs use, so that they can continue on an older processor
 #
-# A program looks at the processor once, when it starts, and chooses its routines. If it goes on on a processor without one of
+# A program looks at the processor once, when it starts, and chooses its routines. If it continues on a processor without one of
 # the instructions, it dies. So each library that is known to choose gets a setting that keeps it within a level of the x86-64
 # psABI. These are switches, not a wall: code that asks the processor directly uses what is there.
 
@@ -170,8 +170,8 @@ INSTRUCTIONS = re.compile(
 )
 # Parts of the saved register state, whose layout must be the same.
 REGISTERS = ("fpu", "sse", "avx", "avx512f", "pku", "ospke", "amx_tile", "xsaves", "xsavec", "user_shstk")
-NUMBERS = "inode numbers"  # how the disk assigns them: in images with a program that knows a file by its number
-ORDER = "order of folders"  # how the disk assigns positions in folders: in images with a program that was listing one
+NUMBERS = "inode numbers"  # how the disk assigns them, if a program knows a file by its number
+ORDER = "order of folders"  # how the disk assigns positions in folders, if a program was listing one
 NO_IMAGE = "none: the machine's own root"
 HOST = "host name"  # of the job
 HIDDEN = ("/dev/", "/proc/", "/sys/", "/run/", "/tmp/", "/var/tmp/", "/memfd:", "/SYSV", "/anon_hugepage")  # noqa: S108
@@ -369,7 +369,7 @@ RULES: dict[str, Callable[[str, str], bool]] = {
 
 
 def refusal(image: dict[str, str], here: dict[str, str], place: Callable[[str], str] | None = str) -> str | None:
-    """Why an image with facts `theirs` can't be restored on a machine with facts `ours`: one sentence, or None.
+    """Why an image with the facts `image` can't be restored on a machine with the facts `here`: one sentence, or None.
 
     `place` maps a path of the job to one on this machine. None = the job's root is not here yet, so files are not checked.
     """

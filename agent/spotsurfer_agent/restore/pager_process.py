@@ -81,7 +81,7 @@ class Bringing:
         self._process = process if process is not None and alive else standing(place.folder, place.python)
 
     def begin(self, image: Manifest, keys: Keys, origin: Origin, group: JobCgroup, joins: JobCgroup) -> None:
-        """Send the plan; `group` is the job's control group, and `joins` the one that the pager joins. Raises OSError."""
+        """Send the plan; `group` is the job's control group, `joins` the one that the pager joins. Raises OSError."""
         p = self._place
         path = p.work / "manifest"
         path.write_bytes(manifest.encode(image, keys))
@@ -125,7 +125,7 @@ class Bringing:
         """The pager's error."""
         state, loss = PagerState.read(self._place.folder), Loss.read(self._place.folder)
         why, blame = (loss.sentence, loss.blame) if loss is not None else ("", "")
-        if state is not None and state.phase is Phase.FAILED and state.error:  # in other phases `error` is only what the pager waits for
+        if state is not None and state.phase is Phase.FAILED and state.error:  # else it is what the pager waits for
             why, blame = state.error, state.blame
         return (StoreError if blame == BLAME_STORE else CantBring)(why) if why else None
 

@@ -1,8 +1,8 @@
 """Objects fetched ahead, in a folder of the machine's disk, and a store that looks there first.
 
-Only objects whose name says what they hold are kept: chunks, packs, manifests. They are in their stored form, so a reader
-checks them like any other. The folder is a cache and nothing more: whatever is missing in it comes from the store, and it is
-emptied when an agent begins, because nobody made it durable.
+It keeps only objects whose name determines their content: chunks, packs, manifests. They are in their stored form, so a reader
+checks them like any other. The folder is only a cache: missing objects come from the store. It is emptied when an agent begins,
+because its files are not durable.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import xxhash
 from spotsurfer_wire.linux.buffers import Buffer
 from spotsurfer_wire.store.port import FileStore, Listed
 
-MARK_BYTES = 8  # behind each object: tells damage, not forgery, which is the reader's to find
-FREE_SHARE = 0.5  # of what is free on the disk may be used where nothing else was said
+MARK_BYTES = 8  # behind each object: detects damage; the reader detects forgery
+FREE_SHARE = 0.5  # of the free disk space may be used by default
 
 
 class DiskCache:
@@ -28,21 +28,21 @@ class DiskCache:
         """`bytes_max` 0: half of what is free on the disk now."""
         self.folder = folder
         self.bytes_max = bytes_max or int(_free(folder) * FREE_SHARE)
-        self.spared_bytes = 0  # of the disk that are for others: what would leave less free is not kept
+        self.spared_bytes = 0  # of the disk to leave free for others
         self._lock = threading.Lock()
         self._sizes: dict[str, int] = {}  # what this process put there
 
     @property
     def held_bytes(self) -> int:
-        """What is held."""
+        """Bytes in the cache."""
         return sum(self._sizes.values())
 
     def has(self, key: str) -> bool:
-        """This process put it there."""
+        """Whether this process put it there."""
         return key in self._sizes
 
     def put(self, key: str, data: bytes) -> bool:
-        """Keep an object; False where there is no room, on the disk or by the limit."""
+        """Keep an object; False if the disk or the limit has no room."""
         with self._lock:
             if self.held_bytes + len(data) > self.bytes_max or _free(self.folder) - len(data) < self.spared_bytes:
                 return False
@@ -63,7 +63,7 @@ class DiskCache:
         return True
 
     def get(self, key: str) -> bytes | None:
-        """The object, or None where it is not there, or not as it was put there: a bad disk must not make an image look bad."""
+        """The object, or None if it is missing or damaged: a bad disk must not make an image look bad."""
         try:
             kept = self._path(key).read_bytes()
         except (OSError, ValueError):
@@ -72,12 +72,12 @@ class DiskCache:
         return data if _mark(data) == kept[-MARK_BYTES:] else None
 
     def get_range(self, key: str, start: int, length: int) -> bytes | None:
-        """A part of the object, or None where it is not all there."""
+        """A part of the object, or None if it is not complete."""
         data = self.get(key)
         return data[start : start + length] if data is not None and len(data) >= start + length else None
 
     def keep_only(self, keys: Collection[str]) -> None:
-        """Remove everything else."""
+        """Remove all other objects."""
         with self._lock:
             for key in [k for k in self._sizes if k not in keys]:
                 self._path(key).unlink(missing_ok=True)
@@ -106,7 +106,7 @@ def _free(folder: Path) -> int:
 
 
 class CachedStore:
-    """A store that answers reads of whole objects and of ranges from the cache where it can; everything else passes on."""
+    """A store that answers reads of objects and ranges from the cache if it can; other requests pass on."""
 
     def __init__(self, store: FileStore, cache: DiskCache) -> None:
         self.behind, self.cache = store, cache
@@ -155,5 +155,5 @@ class CachedStore:
 
 
 def keeps(key: str) -> bool:
-    """The object never changes, so a copy of it is as good."""
+    """Whether the object never changes, so that a copy of it is as good."""
     return "/chunks/" in key or "/packs/" in key or key.endswith("/MANIFEST")

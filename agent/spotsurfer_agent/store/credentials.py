@@ -20,18 +20,19 @@ from spotsurfer_wire.sealed_objects import CONFIG, HOST_KEY, BadHandout, Handout
 from spotsurfer_wire.store.obstore import SECRET_OPTIONS, ObstoreStore, open_store
 from spotsurfer_wire.store.port import StoreError
 
-# Holds the credentials that were handed out, and gets newer ones in time.
+# ---- Credentials: the ones that were handed out, renewed in time
 #
-# The controller writes them to one object of the store, which this machine reads with its instance role; before half of their
-# life is over it writes newer ones. So the object is read again each eighth of that life, and at once after a refusal. Only
-# durations count: a machine's clock may be wrong, and whether credentials are still good is for the store to say.
+# The controller writes them to one object of the store, which this machine reads with its instance role. Before half of their
+# lifetime is over, the controller writes newer ones. So the agent reads the object again after each eighth of that lifetime,
+# and at once after a refusal. Only durations count: a machine's clock may be wrong, and the store decides whether credentials
+# are still good.
 #
-# Nothing here waits and nothing here ends the job. Without credentials every request is refused by ourselves: then the agent
-# reports to nobody, its lease lapses and its job stands frozen, until newer ones are there. A controller that is away for
-# longer than half of a life costs exactly that.
+# Nothing here waits or ends the job. Without credentials the agent itself refuses every request. Then it can't report, its
+# lease lapses and its job stands frozen until newer ones are there. Exactly that happens if the controller is away for longer
+# than half of a lifetime.
 
 log = logging.getLogger(__name__)
-SHARE = 8  # reads of the object in one life of its credentials
+SHARE = 8  # reads of the object in one lifetime of its credentials
 AGAIN_SECONDS = 2.0  # between reads while there are none, and after a refusal
 LONGEST_SECONDS = 600.0
 _LONG_AGO = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
@@ -42,7 +43,7 @@ class NoCredentials(Exception):
 
 
 class Reading(Protocol):
-    """The one thing that is asked of a store here."""
+    """The one method of a store that this needs."""
 
     def get(self, key: str) -> bytes | None:
         """The whole object, or None. Raises StoreError."""
@@ -84,25 +85,25 @@ class Credentials:
 
     @property
     def held(self) -> Handout | None:
-        """What is there now."""
+        """The current credentials."""
         return self._held
 
     def __call__(self) -> Any:
-        """An `S3Credential`. Never waits: where newer ones are due, they are fetched beside. Raises NoCredentials."""
+        """An `S3Credential`. Never waits: a thread fetches newer ones if they are due. Raises NoCredentials."""
         self._look_beside()
         held = self._held
         if held is None:
             raise NoCredentials(f"no credentials were handed out yet to {self.claim.job}, attempt {self.claim.attempt}")
         names = ("access_key_id", "secret_access_key", "token")
-        # "Over already": so each request asks here, and newer ones count from the moment that they are here.
+        # Marked as expired, so that obstore asks again before each request and uses newer ones at once.
         return {**{name: held.values.get(name) for name in names}, "expires_at": _LONG_AGO}
 
     def refused(self) -> None:
-        """The store refused them: maybe newer ones are there."""
+        """The store refused them: look for newer ones."""
         self._next = min(self._next, self._looked_at + AGAIN_SECONDS)
 
     def look(self) -> bool:
-        """Read the object now; True where credentials are held afterwards. Never raises: trouble is logged once."""
+        """Read the object now; True if credentials are held afterwards. Never raises: trouble is logged once."""
         self._looked_at = now = self._now()
         self._next = now + AGAIN_SECONDS
         try:
@@ -115,7 +116,7 @@ class Credentials:
             self._take(self.claim.open(data))
         except BadHandout as e:
             self._say(str(e))
-        except Exception as e:  # whatever it is, the next look may fare better and nobody waits for this one
+        except Exception as e:  # after any error the next look may succeed, and nobody waits for this one
             self._say(f"the credentials can't be read: {e}".partition("\n")[0])
         return self._held is not None
 
@@ -144,7 +145,7 @@ class Credentials:
             self._looking = False
 
     def carry(self) -> dict[str, Any]:
-        """What another process of this machine makes its own purse of. Secret."""
+        """Data from which another process of this machine makes its own Credentials. Secret."""
         return {"claim": asdict(self.claim), "first": asdict(self._held) if self._held is not None else None}
 
 
@@ -152,7 +153,7 @@ def _interval(handout: Handout) -> float:
     return min(max(handout.life_seconds / SHARE, AGAIN_SECONDS), LONGEST_SECONDS)
 
 
-# How processes of a machine open the store: with what user-data says, and where credentials are handed out, with these.
+# ---- Access: how processes of a machine open the store, with user-data's options or with credentials that are handed out
 
 USUAL_METADATA = AgentConfig("", 0, "").metadata_url
 WAIT_SECONDS = 20.0  # for the first credentials; later the loop asks for them
@@ -160,7 +161,7 @@ WAIT_SECONDS = 20.0  # for the first credentials; later the loop asks for them
 
 @dataclass(frozen=True, slots=True)
 class StoreAccess:
-    """The way to the store of one process."""
+    """Access to the store for one process."""
 
     url: str
     options: Mapping[str, str] = field(default_factory=dict)
@@ -169,7 +170,7 @@ class StoreAccess:
 
     @classmethod
     def of(cls, config: AgentConfig) -> StoreAccess:
-        """As the machine's configuration says."""
+        """From the machine's configuration."""
         if not config.access_secret:
             return cls(config.store_url, config.store_options)
         claim = Claim(config.job, config.attempt, config.access_secret)
@@ -187,13 +188,13 @@ class StoreAccess:
         return open_store(self.url, self.options, self.purse)
 
     def carry(self) -> dict[str, Any]:
-        """What another process of this machine makes its own way of, as JSON can hold it. Secret."""
+        """JSON data from which another process of this machine makes its own access. Secret."""
         purse = self.purse.carry() if self.purse is not None else None
         return {"url": self.url, "options": dict(self.options), "purse": purse, "metadata_url": self.metadata_url}
 
     @classmethod
     def carried(cls, told: Mapping[str, Any]) -> StoreAccess:
-        """The way that `carry` told of."""
+        """The reverse of `carry`."""
         url, options, purse = told["url"], told["options"], told["purse"]
         if purse is None:
             return cls(url, options)
@@ -202,7 +203,7 @@ class StoreAccess:
 
 
 def role_options(options: Mapping[str, str], metadata_url: str) -> dict[str, str]:
-    """The same store by the rights of the machine itself: obstore asks the metadata service (IMDSv2) where no key is given."""
+    """Options for the store with the machine's own rights: without a key, obstore asks the metadata service (IMDSv2)."""
     other = {"metadata_endpoint": metadata_url} if metadata_url != USUAL_METADATA else {}
     return {k: v for k, v in options.items() if k.removeprefix("aws_") not in SECRET_OPTIONS} | other
 
@@ -214,7 +215,7 @@ def wait_for_first(
     now: Callable[[], float] = clock.monotonic,
     wait: Callable[[float], None] = time.sleep,
 ) -> bool:
-    """Give the controller a moment to hand out the first credentials; False where it took longer, which is no failure."""
+    """Give the controller a moment to hand out the first credentials; False if it took longer, which is no failure."""
     end = now() + seconds
     while not purse.look():
         beat()
@@ -224,21 +225,22 @@ def wait_for_first(
     return True
 
 
-# What a machine must know and its user-data must not say: fetched once, kept on its own disk, gone from the store then.
+# ---- Vouchers: for secrets that a machine needs and its user-data must not contain
 #
-# Whoever may describe machines in an account may read their user-data, for as long as they run. So user-data carries a voucher
-# alone: a key of this one attempt, for one object in the store, which the controller removes as soon as the agent has reported.
-# From then on the voucher opens nothing.
+# They are fetched once, kept on the machine's own disk, and then removed from the store. Everybody who may describe machines
+# in an account may read their user-data, as long as they run. So user-data carries only a voucher: a key of this one attempt,
+# for one object in the store, which the controller removes as soon as the agent has reported. From then on the voucher opens
+# nothing.
 
-REPORTED = "reported"  # likewise: its existence keeps the machine from ending itself (the controller's boot.sh)
+REPORTED = "reported"  # in the agent's folder: its existence keeps the machine from ending itself (the controller's boot.sh)
 
 
 def redeem(config: AgentConfig, folder: Path) -> None:
-    """Fetch what user-data left out, with the machine's own role, and write it below `folder`, for root alone and durably.
+    """Fetch what user-data left out, with the machine's own role, and write it below `folder`, durably and only for root.
 
-    The configuration is written last: where that of this attempt is, everything is, and nothing is fetched. One of another
-    attempt is of the machine whose disk this one's was made from: it goes first, with what else that machine left. Raises
-    StoreError where the object can't be had (yet), BadHandout for one of another machine, OSError.
+    The configuration is written last: if that of this attempt is there, everything is, and nothing is fetched. One of another
+    attempt comes with a disk that was copied from another machine: it is removed first, with that machine's other files.
+    Raises StoreError if the object is not available (yet), BadHandout for one of another machine, OSError.
     """
     if _is_here(config, folder):
         return

@@ -1,4 +1,4 @@
-"""A store that can be fenced off: the one place that enforces "upload nothing more"."""
+"""A store that can be fenced off: the one place that enforces "upload nothing more" for an attempt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class FenceClosed(StoreDenied):
 
 
 class WriteFence:
-    """Passes everything on until it is shut; then reads still work and writes raise GateShut."""
+    """Passes everything on until it is shut; then reads still work and writes raise FenceClosed."""
 
     def __init__(self, store: FileStore) -> None:
         self._store = store
@@ -30,7 +30,7 @@ class WriteFence:
         self._reason = self._reason or reason
 
     def check(self) -> None:
-        """Raises GateShut after `shut`."""
+        """Raises FenceClosed after `shut`."""
         if self._reason is not None:
             raise FenceClosed(f"nothing is written any more: {self._reason}")
 

@@ -1,4 +1,4 @@
-"""A store that is asked again while it is unreachable."""
+"""A store that retries requests while it is unreachable."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How long to go on asking."""
+    """How long to retry."""
 
     seconds: float = PATIENCE_SECONDS
     now: Callable[[], float] = clock.monotonic
     wait: Callable[[float], None] = time.sleep
 
     def ask(self, call: Callable[[], T]) -> T:
-        """What `call` returns, which may be made several times. Raises what it raises: StoreUnreachable only after a while."""
+        """The result of `call`, which may run several times. Raises what it raises; StoreUnreachable only after a while."""
         until: float | None = None
         for pause in itertools.chain(PAUSES_SECONDS, itertools.repeat(PAUSES_SECONDS[-1])):
             try:
@@ -47,7 +47,7 @@ class Retry:
 
 
 class RetryingStore:
-    """A store for what a save sends and a restore fetches. Repeating is harmless there: the same bytes under the same name."""
+    """A store for saves and restores. Retries are harmless there: the same bytes go under the same name."""
 
     def __init__(self, store: FileStore, patience: Retry | None = None) -> None:
         self._store, self._ask = store, (patience or Retry()).ask

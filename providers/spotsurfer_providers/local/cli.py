@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from spotsurfer.config.paths import data_dir
 from spotsurfer.model.errors import UsageError
 from spotsurfer_providers.local import manual_control
 
+_UNITS = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 app = typer.Typer(
     help="Boxes, the machines of the local provider: list, reclaim, cut off, clean up after a crash.",
     no_args_is_help=True,
@@ -73,6 +75,24 @@ def mend(box: Box, folder: Folder = None, as_json: AsJson = False) -> None:
     _done(manual_control.set_link_up(_home(folder), box, True), f"{box} is on the network.", as_json)
 
 
+@app.command(epilog=examples("spotsurfer local rate box-4f0e9b112233 100mbit", "spotsurfer local rate box-4f0e9b112233 none"))
+def rate(
+    box: Box,
+    limit: Annotated[str, typer.Argument(metavar="RATE", help="As 100mbit or 1gbit; none lifts the limit.")],
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Shape a box's link."""
+    bits = None if limit == "none" else bits_per_second(limit)
+    _done(manual_control.set_link_rate(_home(folder), box, bits), f"{box} has a link of {limit}.", as_json)
+
+
+@app.command(epilog=examples("spotsurfer local rebalance box-4f0e9b112233"))
+def rebalance(box: Box, folder: Folder = None, as_json: AsJson = False) -> None:
+    """Give a box the advice to leave, as clouds give it before a notice."""
+    _done(manual_control.rebalance(_home(folder), box), f"{box} is advised to leave.", as_json)
+
+
 @app.command(epilog=examples("spotsurfer local clean", "spotsurfer local clean --all --data-dir /srv/old"))
 def clean(
     everything: Annotated[bool, typer.Option("--all", help="End living boxes, too.")] = False,
@@ -88,6 +108,14 @@ def clean(
         print(f"removed {what}")
     if not removed:
         print("Nothing was left over.")
+
+
+def bits_per_second(text: str) -> int:
+    """A rate such as 100mbit or 1gbit. Raises UsageError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg]?)(?:bit)?", text.lower())
+    if match is None:
+        raise UsageError(f"{text!r} is no rate; write 100mbit or 1gbit")
+    return int(float(match[1]) * _UNITS[match[2]])
 
 
 def _home(folder: Path | None) -> Path:

@@ -56,6 +56,7 @@ class AttemptOutcomes:
 
 # ---- Past tenancies: when jobs that have ended had machines; until then, jobs behind them were not starved
 
+
 class PastTenancies:
     """One per controller. It reads the database only if jobs came or ended since the look before."""
 

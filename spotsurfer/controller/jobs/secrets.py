@@ -21,7 +21,6 @@ from spotsurfer.jobspec.secrets import fitting, wrong
 from spotsurfer.model.errors import Denied, InputMissing, JobFileError
 from spotsurfer.model.job import JobSpec, fetched
 
-
 Fetch = Callable[[str], bytes]  # a secret of a cloud by its name there; raises InputMissing or Denied
 
 

@@ -239,5 +239,3 @@ def _moment(view: View, seen: JobSeen, limits: Limits, now: datetime) -> Purchas
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
-
-

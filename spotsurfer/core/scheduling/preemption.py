@@ -95,10 +95,10 @@ def _end(a: Attempt, now: datetime) -> datetime:
 # ---- The choice: which jobs are suspended if there is no room for all, on plain values
 #
 # Theory of operation. Claims (jobs without a machine that want one) are served in the order of their level, the oldest first.
-# A claim that has room, or will have it once leaving machines are gone, only waits. For a claim without room, seats (jobs with a
-# machine) of a lower level are suspended, the cheapest to suspend first, and only if that makes enough room: no job is suspended
-# in vain. A seat that gives way already comes first, so a decision stands from look to look until it is done, but it is called
-# back if the room is no longer needed.
+# A claim that has room, or will have it once leaving machines are gone, only waits. For a claim without room, seats (jobs with
+# a machine) of a lower level are suspended, the cheapest to suspend first, and only if that makes enough room: no job is
+# suspended in vain. A seat that gives way already comes first, so a decision stands from look to look until it is done, but it
+# is called back if the room is no longer needed.
 #
 # Jobs of the same priority do not suspend each other, however long one waits: they come one after the other.
 

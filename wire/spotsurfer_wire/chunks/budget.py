@@ -72,7 +72,7 @@ class Limits:
         return max(MEMORY_BYTES_MIN, min(self.memory_bytes, free_bytes() // ROOM_PART))
 
 
-USUAL = Limits()  # where no configuration says more
+USUAL = Limits()  # without a configuration
 
 
 def unused_bytes() -> int:

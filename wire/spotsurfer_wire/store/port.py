@@ -88,7 +88,7 @@ class FileStore(ObjectStore, Protocol):
     """An object store that also moves whole files without holding them in memory."""
 
     def put_file(self, key: str, path: Path) -> int:
-        """Write or overwrite from a file, durably; returns the bytes sent. OSError where the file can't be read."""
+        """Write or overwrite from a file, durably; returns the bytes sent. OSError if the file can't be read."""
         ...
 
     def get_file(self, key: str, path: Path) -> int | None:

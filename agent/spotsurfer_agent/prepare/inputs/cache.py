@@ -95,7 +95,7 @@ class Cache:
     # ------------------------------------------------------------ how it gets there
 
     def begin(self, name: str, *, wait: bool) -> Partial | None:
-        """The right to fetch this name, with an empty file for it; None if another has it and `wait` is not set."""
+        """The right to fetch this name, with an empty file; None if another has it and `wait` is not set."""
         path = self.folder / "partial" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         while True:
@@ -113,7 +113,7 @@ class Cache:
             os.close(fd)  # its holder finished, and the name is gone
 
     def keep(self, partial: Partial, digest: str) -> None:
-        """The file is complete and has this digest: from now on it counts. The caller records the name that it was fetched by."""
+        """The file is complete and has this digest: from now on it counts. The caller records the name that it came by."""
         os.fchmod(partial.fd, 0o444)
         os.utime(partial.fd, ns=(MODIFIED_NS, MODIFIED_NS))
         path = self._object(digest)

@@ -487,7 +487,7 @@ class JobInputs:
 
 
 def _usual(config: AgentConfig) -> dict[str, dict[str, str]]:
-    """Default options: buckets are in the store's region."""
+    """Default options: S3 buckets are in the region of an S3 store."""
     region = config.store_options.get("region", "")
     own = "endpoint" in config.store_options  # a service of somebody's own: its region says nothing of others
     return {"s3:": {"region": region}} if region and not own and config.store_url.startswith("s3://") else {}

@@ -1,4 +1,4 @@
-"""`python -m spotsurfer_agent.restore.pager`: one restore, as told on standard input. Ends when all memory is there."""
+"""`python -m spotsurfer_agent.restore.pager`: one restore from the plan on standard input. Ends when all memory is there."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from spotsurfer_agent.restore.pager.workers import Holders, Workers, lose
 
 log = logging.getLogger("pager")
 CRIU_ENDS_SECONDS = 5.0
-AHEAD_PART = 4  # of the memory, for what is fetched before anybody can take it
-_saying = threading.Lock()  # held by whoever says how it stands; who says that all is over keeps it: that is the last word
+AHEAD_PART = 4  # of the memory, for chunks that are fetched before a task can take them
+_saying = threading.Lock()  # held while the state is written; the final state's writer keeps it, so that no other state follows
 
 
 class Pager:
@@ -71,7 +71,7 @@ class Pager:
             self._by_faults(maps)
 
     def _by_criu(self) -> None:
-        """CRIU gets everything, and that is all."""
+        """CRIU brings all memory."""
         read, write = os.pipe()
         failures: list[Exception] = []
 
@@ -87,7 +87,7 @@ class Pager:
         self._done()
 
     def _by_faults(self, maps: dict[int, Pagemap]) -> None:
-        """CRIU gets the rest; most memory is put where it belongs by us, behind the running job or while the shim holds it."""
+        """The pager brings most memory, behind the running job or while the shim holds it; CRIU brings the rest."""
         maps, layout = self._content.bringable(maps)
         order = Order(maps, layout, self._learned())
         feeder = Feeder(layout, self._content.once, self._failed, patient=self._plan.lazy)
@@ -107,7 +107,7 @@ class Pager:
         streamer = Streamer(Path(self._plan.images), content, self._streamed)
         streamer.start()
         feeder.start(self._plan.threads)
-        # What is here when CRIU is ready; from then on whoever puts a chunk fetches it: it is in that processor's cache.
+        # Fetched before CRIU is ready. Afterwards the thread that puts a chunk fetches it: so it is in that processor's cache.
         soon = order.first_chunks() if self._plan.lazy else order.all_chunks()
         self._content.ahead(soon, self._plan.memory_bytes // AHEAD_PART)
         total = sum(m.lazy_pages for m in maps.values())
@@ -121,7 +121,7 @@ class Pager:
         self._done(lazy=True, faults=server.told.faults)
 
     def _numbers(self) -> dict[int, int]:
-        """Of the job's processes: as in the image, and here."""
+        """Numbers of the job's processes, in the image and here."""
         found = {}
         for pid in JobCgroup(self._plan.cgroup).pids():
             with contextlib.suppress(OSError):
@@ -145,23 +145,23 @@ class Pager:
         phase = Phase.ARRIVING if told.running else Phase.READY
         arriving = told.missing_pages * PAGE
         trouble = self._trouble()
-        with _saying, contextlib.suppress(OSError):  # a full disk: what was told before stays, and the job must not suffer
+        with _saying, contextlib.suppress(OSError):  # a full disk: the old state stays, and the job must not suffer
             myself(phase, lazy=True, arriving_bytes=arriving, faults=told.faults, error=trouble).write(self._folder)
 
     def _done(self, *, lazy: bool = False, faults: int = 0) -> None:
         with _saying:
             try:
                 myself(Phase.DONE, lazy=lazy, faults=faults).write(self._folder)
-            except OSError:  # a full disk: where nothing is told of a pager, nothing is missing
+            except OSError:  # a full disk: without a pager's state, nothing counts as missing
                 (self._folder / STATE).unlink(missing_ok=True)
         self._holders.dismiss()
 
     def keep_prints(self) -> None:
-        """Put the fingerprints of the image where the next save looks for them; without them it sends more, and that is all.
+        """Put the fingerprints of the image where the next save looks for them; without them it only sends more.
 
-        An image of 0.2.0 or before has none that count: the next save sends everything, and that one has them.
+        An image up to 0.2.0 has no usable ones: the next save sends everything and writes new ones.
 
-        The job has all its memory and nobody waits for this. Whatever fails here must not harm it.
+        The job has all its memory and does not wait for this. A failure here must not harm it.
         """
         try:
             index, path = Index(self._image), Path(self._plan.prints)
@@ -181,26 +181,26 @@ class Pager:
             self._failed(failure, [])
 
     def _failed(self, e: Exception, uses: list[Use]) -> None:  # noqa: ARG002
-        """From any thread: the job can't have its memory."""
+        """Handle, in any thread, that the job can't get its memory."""
         give_up(self._plan, self._holders, e)
 
 
 def _hands(plan: PagerPlan, image: Manifest) -> Workers:
-    """As many as the plan says, or as are of use; nobody where the job runs meanwhile. To be made before there is a thread."""
+    """As many workers as planned or useful; none if the job runs meanwhile. Call before any thread starts."""
     wanted = workers.worker_count(len(os.sched_getaffinity(0)), image.image_bytes) if plan.hands is None else plan.hands
     count = 0 if plan.lazy else wanted
     return Workers(count, lambda number, line: workers.serve(plan, image, count, number, line))
 
 
 def give_up(plan: PagerPlan, holders: Holders, e: BaseException) -> NoReturn:
-    """Kill what there is of the job, say why, and end this process."""
+    """Kill the job's processes, record the cause, and end this process."""
     _saying.acquire()
     blame = image_files.blame(e)
     sentence = "" if isinstance(e, page_fault_server.CriuGone) else str(e) or type(e).__name__
     loss = sentence
     if blame == BLAME_IMAGE:
         loss = f"the memory of checkpoint {plan.checkpoint} can't be brought: {sentence}"
-    with contextlib.suppress(OSError):  # a full disk: the loss is told, and that waits
+    with contextlib.suppress(OSError):  # a full disk: the loss is recorded, which waits for space
         myself(Phase.FAILED, error=sentence, blame=blame).write(Path(plan.folder))
     lose(plan, Loss(loss, blame))
     holders.dismiss()
@@ -215,7 +215,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)  # it ends with the memory or with the job
     os.umask(0o077)
     if not (told := sys.stdin.read()):
-        return  # the agent that would have told is gone, or needs no restore
+        return  # the agent is gone, or needs no restore
     plan = PagerPlan.from_json(told)
     launch.enter_cgroups(plan.enter)
     memory.reuse_memory()

@@ -1,4 +1,4 @@
-"""Several fetches in flight: what somebody waits for first, all else behind it."""
+"""Feeds a restore with chunks, several fetches at once: first the pages that the job waits for, then all others."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from spotsurfer_agent.restore.pager.layout import Layout, Space, Use
 
 log = logging.getLogger(__name__)
 
-WINDOW = 16  # pages put first around one that somebody waits for
-BEHIND = 2  # fetches ahead that go on while somebody waits
-WAIT_SECONDS = 0.008  # more than a disk or a busy processor costs a fetch: the store is far, and more at once hide that
-WAIT_SHARE = 0.2  # of the newest fetch in how long they wait on the whole
+WINDOW = 16  # pages around a wanted one that are put first
+BEHIND = 2  # fetches ahead that go on while the job waits
+WAIT_SECONDS = 0.008  # a longer wait means a distant store, not a busy disk or processor: more fetches at once hide that
+WAIT_SHARE = 0.2  # weight of the newest fetch in the average wait
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -30,7 +30,7 @@ class Taker(Protocol):
     """Puts pages where they belong, from several threads at once."""
 
     space: Space
-    over: bool  # it needs nothing any more
+    over: bool  # it needs no more pages
 
     def put(self, first: int, last: int, source: int) -> None:
         """Pages `first` to `last` of its file; the first lies at address `source` of ours. Raises what can't be mended."""
@@ -39,7 +39,7 @@ class Taker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A chunk that somebody waits for, and the page of a file that he touched."""
+    """A chunk that the job waits for, and the touched page of a file."""
 
     chunk: int
     file: str
@@ -47,7 +47,7 @@ class Wanted:
 
 
 class Feeder:
-    """Brings chunks to the tasks. `failed` is called, from any thread, with what can't be mended."""
+    """Brings chunks to the tasks. `failed` is called, from any thread, with a failure that can't be mended."""
 
     def __init__(
         self,
@@ -57,24 +57,24 @@ class Feeder:
         *,
         patient: bool = True,
     ) -> None:
-        """`patient`: a job runs and waits for as long as the store fails; else its restore fails."""
+        """`patient`: a job runs, and waits for as long as the store fails; otherwise its restore fails."""
         self._layout, self._fetch, self._failed, self._patient = layout, fetch, failed, patient
         self.tasks: dict[str, list[Taker]] = {name: [] for name in layout.files}  # by file; only ever grow
         self._turn = threading.Condition()
         self._wanted: deque[Wanted] = deque()
         self._ahead: Iterator[int] = iter(())
         self._flying: set[int] = set()
-        self._urgent = 0  # of those that fly
-        self._threads, self._threads_max, self._waiting = 0, 0, 0.0  # seconds that a fetch waits
+        self._urgent = 0  # of the fetches in flight
+        self._threads, self._threads_max, self._waiting = 0, 0, 0.0  # seconds, the average wait of a fetch
         self._open = self._ended = False
         self.trouble = ""  # why nothing comes just now
-        self.quiet = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # readable when it became idle
+        self.quiet = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # readable when the feeder became idle
 
     def start(self, threads: int) -> None:
         """Begin to serve what is wanted; nothing is fetched ahead yet.
 
-        A thread for each processor: more only take turns. Where fetches wait for the store there come to be up to `threads`,
-        and never more: they take turns at the lock of the one address space (`bench.gpu.bring`: 4.3 GB/s by 8, 3.1 by 16).
+        One thread for each processor, because more would only take turns. If fetches wait for the store, up to `threads` start,
+        but never more: they take turns at the lock of the one address space (`bench.gpu.bring`: 4.3 GB/s by 8, 3.1 by 16).
         """
         self._threads_max = threads
         for _ in range(min(threads, len(os.sched_getaffinity(0)))):
@@ -82,7 +82,7 @@ class Feeder:
 
     @property
     def threads(self) -> int:
-        """So many there came to be."""
+        """Number of started threads."""
         return self._threads
 
     def _add(self) -> None:
@@ -90,20 +90,20 @@ class Feeder:
         threading.Thread(target=self._work, name="feeder", daemon=True).start()
 
     def want(self, wanted: Wanted) -> None:
-        """Somebody waits for this. Whether a chunk that flies already comes to him, too, is known when it has landed."""
+        """The job waits for this. A chunk already in flight may serve it too, which is known when it has landed."""
         with self._turn:
             self._wanted.append(wanted)
             self._turn.notify()
 
     def fetch_ahead(self, chunks: Iterable[int]) -> None:
-        """From now on bring all of these, in this order, whenever nobody waits."""
+        """From now on bring all of these, in this order, whenever the job does not wait."""
         with self._turn:
             self._ahead, self._open = iter(chunks), True
             self._turn.notify_all()
 
     @property
     def idle(self) -> bool:
-        """Nothing flies, nothing is wanted, and all that was to be fetched ahead was."""
+        """Nothing is in flight or wanted, and all fetches ahead are done."""
         with self._turn:
             return self._is_idle()
 
@@ -130,7 +130,7 @@ class Feeder:
                 data = self._watched(chunk)
                 self._bring(uses, data, wanted)
             except Exception as e:
-                if self._ended:  # all is there: what was still on its way is not needed
+                if self._ended:  # all memory is there: chunks still on their way are not needed
                     return
                 log.exception("chunk %d can't be brought", chunk)
                 self._failed(e, uses)
@@ -167,12 +167,12 @@ class Feeder:
         return any(self._is_missing(use.file, use.page, use.page + use.pages) for use in self._layout.uses(chunk))
 
     def _is_missing(self, file: str, first: int, last: int) -> bool:
-        """Cheap and without locks: a page that is noted too late costs one fetch."""
+        """Whether it is missing, by a cheap check without locks: a page that is marked too late costs one fetch."""
         tasks = [t for t in list(self.tasks[file]) if not t.over]
         return any(next(t.space.stretches(first, last), None) is not None for t in tasks)
 
     def _landed(self, chunk: int, wanted: Wanted | None) -> None:
-        """Who came when it had passed his file has got nothing, and still wants it."""
+        """A chunk has landed. A request that came after its file was served still wants it."""
         with self._turn:
             self._flying.discard(chunk)
             self._wanted = deque(w for w in self._wanted if w.chunk != chunk or self._is_missing(w.file, w.page, w.page + 1))
@@ -191,7 +191,7 @@ class Feeder:
         return data
 
     def _fetched(self, chunk: int) -> Buffer:
-        """Patient with a store that fails: the job waits; that its machine may no longer own it is the agent's to judge."""
+        """Fetch a chunk, and wait while the store fails: the agent decides if this machine still owns the job."""
         tries = 0
         while True:
             try:
@@ -218,5 +218,5 @@ class Feeder:
             self._put(use, use.page, use.page + use.pages, base)
 
     def _put(self, use: Use, first: int, last: int, base: int) -> None:
-        for task in self.tasks[use.file]:  # a child that is born meanwhile is appended, and so gets its part too
+        for task in self.tasks[use.file]:  # a child that is forked meanwhile is appended, and so gets its part too
             task.put(first, last, base + use.skip + (first - use.page) * PAGE)

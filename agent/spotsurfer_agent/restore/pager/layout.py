@@ -17,10 +17,10 @@ from spotsurfer_wire.manifest import Extents
 
 from spotsurfer_agent.criu.images import Pagemap, PageRun
 
-# What of a process's memory has to be brought, and what of it is there. Pure: addresses and page numbers, no memory.
+# ---- Space: what of a process's memory must be brought, and what of it is there. Pure: addresses and page numbers, no memory.
 #
-# A *run* is a stretch of addresses whose first contents lie in a row in a file of pages. The process goes on while its memory
-# arrives: it moves runs, gives parts of them back, and has children. Whatever is in no run is zeros.
+# A *run* is a stretch of addresses whose original content is contiguous in a file of pages. The process goes on while its
+# memory arrives: it moves runs, frees parts of them, and forks. Addresses outside of all runs are zeros.
 
 
 @dataclass(slots=True, eq=False)
@@ -33,7 +33,7 @@ class Run:
 
     @property
     def end(self) -> int:
-        """The first address behind it."""
+        """The first address behind the run."""
         return self.start + len(self.done) * PAGE
 
 
@@ -62,11 +62,11 @@ class Space:
         self.missing = sum(run.done.count(0) for run in self._by_address)  # pages
 
     def copy(self) -> Space:
-        """The same for a child that was just born."""
+        """A copy for a child that was just forked."""
         return Space(Run(run.start, run.at, bytearray(run.done)) for run in self._by_address)
 
     def find(self, address: int) -> tuple[Run, int] | None:
-        """The run at an address and the page in it; None where there are zeros."""
+        """The run at an address and the page in it; None if the address is in no run."""
         i = bisect_right(self._by_address, address, key=_start) - 1
         if i < 0 or address >= self._by_address[i].end:
             return None
@@ -74,7 +74,7 @@ class Space:
         return run, (address - run.start) // PAGE
 
     def gap(self, address: int, reach: int) -> tuple[int, int]:
-        """First and last address of the zeros around one, no further than the `reach` bytes aligned to their size."""
+        """Start and end of the zeros around an address, within its block of `reach` bytes."""
         lower = address - address % reach
         upper = lower + reach
         i = bisect_right(self._by_address, address, key=_start)
@@ -85,7 +85,7 @@ class Space:
         return lower, upper
 
     def stretches(self, first: int, last: int) -> Iterator[Stretch]:
-        """What is missing of the file's pages `first` to `last`. The space may be marked, not changed, between two of them."""
+        """Missing parts of the file's pages `first` to `last`. Between two of them the space may be marked, but not changed."""
         i = max(bisect_right(self._by_place, first, key=_at) - 1, 0)
         while i < len(self._by_place) and self._by_place[i].at < last:
             run = self._by_place[i]
@@ -107,7 +107,7 @@ class Space:
         run.done[first:last] = b"\1" * (last - first)
 
     def drop(self, start: int, end: int) -> None:
-        """The process gave these addresses back: zeros are there, or nothing."""
+        """The process freed these addresses: they hold zeros, or nothing."""
         for run in self._cut(start, end):
             self.missing -= run.done.count(0)
 
@@ -120,7 +120,7 @@ class Space:
             self._add(run)
 
     def _cut(self, start: int, end: int) -> list[Run]:
-        """Take out what lies in the range; runs across its edges are split."""
+        """Remove the range; runs across its edges are split."""
         i = bisect_right(self._by_address, start, key=_start) - 1
         i = i if i >= 0 and self._by_address[i].end > start else i + 1
         touched = self._by_address[i : bisect_left(self._by_address, end, lo=i, key=_start)] if end > start else []
@@ -154,7 +154,7 @@ def _missing(run: Run, first: int, last: int) -> Iterator[Stretch]:
         yield Stretch(run, lower, first)
 
 
-# Which chunk holds which page of an image, and which pages are made of a chunk.
+# ---- Layout: which chunk holds which page of an image, and which pages consist of a chunk
 
 
 class Use(NamedTuple):
@@ -167,7 +167,7 @@ class Use(NamedTuple):
 
 
 def is_aligned(extents: Extents) -> bool:
-    """Whether whole pages are made of whole pages, so that they can be brought one by one."""
+    """Whether each page lies wholly in one chunk, page-aligned, so that pages can be brought one by one."""
     rows = extents.table
     return not len(rows) or not (rows[:, [0, 1, 3]] % PAGE).any()
 
@@ -184,19 +184,19 @@ class PagesFile:
         self._skip: npt.NDArray[np.int64] = rows[:, 3]
 
     def chunk_of(self, page: int) -> int | None:
-        """The chunk that holds a page; None for zeros."""
+        """The chunk of a page; None for zeros."""
         i = int(np.searchsorted(self._first, page, side="right")) - 1
         return int(self._chunk[i]) if i >= 0 and page < self._last[i] else None
 
     def chunks(self, first: int, last: int) -> list[int]:
-        """Chunks of the pages from `first` to `last`, in order, neighbours once."""
+        """Chunks of the pages from `first` to `last`, in order; repeated neighbours count once."""
         lower = int(np.searchsorted(self._last, first, side="right"))
         upper = int(np.searchsorted(self._first, last, side="left"))
         found = self._chunk[lower:upper]
         return [int(c) for c in found[np.concatenate(([True], found[1:] != found[:-1]))]] if len(found) else []
 
     def covered(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """The parts of pages `first` to `last` that are not zeros, as long as possible."""
+        """The longest parts of pages `first` to `last` that are not zeros."""
         lower = int(np.searchsorted(self._last, first, side="right"))
         upper = int(np.searchsorted(self._first, last, side="left"))
         starts, ends = self._first[lower:upper], self._last[lower:upper]
@@ -208,12 +208,12 @@ class PagesFile:
             yield max(int(starts[i]), first), min(int(ends[j - 1]), last)
 
     def uses(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Chunk numbers, and rows of page, count and skip."""
+        """Chunk numbers, with rows of page, count and skip."""
         return self._chunk, np.stack((self._first, self._last - self._first, self._skip), axis=1)
 
 
 class Layout:
-    """All files of pages that are brought page by page, and the chunks they consist of."""
+    """All files of pages that are brought page by page, and their chunks."""
 
     def __init__(self, files: Mapping[str, Extents]) -> None:
         self.files = {name: PagesFile(name, extents) for name, extents in files.items()}
@@ -226,14 +226,14 @@ class Layout:
         self._chunk, self._owner, self._rows = chunk[order], owner[order], rows[order]
 
     def uses(self, chunk: int) -> list[Use]:
-        """Where the bytes of a chunk belong."""
+        """The places of a chunk's bytes."""
         lower, upper = np.searchsorted(self._chunk, chunk, side="left"), np.searchsorted(self._chunk, chunk, side="right")
         rows = zip(self._owner[lower:upper].tolist(), self._rows[lower:upper].tolist(), strict=True)
         return [Use(self._names[owner], *row) for owner, row in rows]
 
 
 def runs(pages: Pagemap, file: PagesFile) -> Iterator[Run]:
-    """What has to be brought of a process: its lazy pages but for those that are zeros anyhow."""
+    """The runs to bring for a process: its lazy pages without those that are zeros."""
     for r in pages.runs:
         if r.lazy:
             for first, last in file.covered(r.at, r.at + r.pages):
@@ -241,7 +241,7 @@ def runs(pages: Pagemap, file: PagesFile) -> Iterator[Run]:
 
 
 def in_order(lists: Iterable[list[int]]) -> Iterator[int]:
-    """Numbers of all lists, each once, as they come."""
+    """The numbers of all lists, each once, in order."""
     seen: set[int] = set()
     for numbers in lists:
         for number in numbers:
@@ -250,16 +250,16 @@ def in_order(lists: Iterable[list[int]]) -> Iterator[int]:
                 yield number
 
 
-# In which order memory is fetched: what was touched first after the last restore comes first, then the rest as it lies.
+# ---- Order: memory that was touched first after the last restore is fetched first, then the rest by position
 #
-# A process that goes on on another machine has the same addresses, so what is remembered is where the first faults were.
+# A process has the same addresses on another machine, so the order remembers the addresses of the first faults.
 
-WINDOW = 64 << 10  # bytes of a job's memory that are remembered as one
+WINDOW = 64 << 10  # granularity, in bytes of a job's memory
 WINDOWS_MAX = 4096
 
 
 class Order:
-    """Of one restore. `touched` may be called from any thread."""
+    """The order of one restore. `touched` may be called from any thread."""
 
     def __init__(self, maps: dict[int, Pagemap], layout: Layout, learned: bytes | None) -> None:
         self._maps, self._layout = maps, layout
@@ -268,17 +268,17 @@ class Order:
         self._lock = threading.Lock()
 
     def touched(self, pid: int, address: int) -> None:
-        """Somebody waited for a page there."""
+        """A thread of the job waited for a page there."""
         with self._lock:
             if len(self._touched) < WINDOWS_MAX:
                 self._touched.setdefault((pid, address // WINDOW))
 
     def first_chunks(self) -> list[int]:
-        """What will be wanted at once, as far as it is known."""
+        """The chunks that will be wanted at once, as far as known."""
         return list(in_order(self._of_window(pid, window) for pid, window in self._before))
 
     def all_chunks(self) -> Iterator[int]:
-        """Everything, in the order in which it is to come."""
+        """All chunks, in the order of fetching."""
         rest = (
             self._layout.files[pages.file].chunks(r.at, r.at + r.pages)
             for pages in self._maps.values()
@@ -288,7 +288,7 @@ class Order:
         return in_order([self.first_chunks(), *rest])
 
     def learned(self) -> bytes:
-        """For the next restore: what was waited for, then what had been known before."""
+        """For the next restore: the memory that was waited for, then the earlier order."""
         with self._lock:
             windows = list(dict.fromkeys([*self._touched, *self._before]))[:WINDOWS_MAX]
         return json.dumps({"windows": windows}).encode()
@@ -317,7 +317,7 @@ def _order_start(r: PageRun) -> int:
 
 
 def _windows(learned: bytes | None) -> list[tuple[int, int]]:
-    """What an earlier pager wrote; anything else counts as nothing, for it is only a hint."""
+    """The order that an earlier pager wrote. Anything else is ignored, because it is only a hint."""
     try:
         raw = json.loads(learned or b"{}")
         found = [(int(pid), int(window)) for pid, window in raw.get("windows", [])]

@@ -1,7 +1,8 @@
 """The server of page faults: takes the descriptors that CRIU hands over and brings what the running processes touch.
 
 On its socket CRIU sends, for each task, the pid as in the image (negative: a zombie, nothing follows) and one byte with the
-descriptor; after all of them, just before the tasks go on, a mark. Faults are served at once; other pages only behind the mark.
+descriptor; after all tasks, just before they go on, a mark. The server answers faults at once, and brings other pages only
+after the mark.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ Numbers = Mapping[int, int]
 
 
 class LazyError(Exception):
-    """CRIU and the server do not understand each other; a sentence."""
+    """CRIU broke the protocol; a sentence."""
 
 
 class CriuGone(Exception):
-    """CRIU ended before the job ran; it knows why."""
+    """CRIU ended before the job ran; its log has the cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What is to be brought: the pages of each process, where they lie, and in which order they come."""
+    """The memory to bring: the pages of each process, their places, and their order."""
 
     maps: dict[int, Pagemap]
     layout: Layout
@@ -53,7 +54,7 @@ class Image:
 
 @dataclass(slots=True)
 class Told:
-    """What is going on, for whoever watches."""
+    """The server's progress, for observers."""
 
     running: bool = False
     faults: int = 0
@@ -63,8 +64,8 @@ class Told:
 class Server:
     """Serves one tree of processes. `tell` is called now and then from its loop.
 
-    `still`: who stands still until all memory is there, as numbered in the image and here; asked once CRIU is done with them.
-    `hands` then write what can be written.
+    `still`: the processes that stand still until all memory is there, by their numbers in the image and here; called once CRIU
+    is done with them. `hands` are the workers that then write what can be written.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Server:
         self._listener.setblocking(True)
         self._poll = select.epoll()
         self._tasks: dict[int, Task] = {}  # by descriptor
-        self._changing = threading.Lock()  # feeders hear of children, too
+        self._changing = threading.Lock()  # feeders learn of children, too
         self.told = Told(missing_pages=sum(m.lazy_pages for m in image.maps.values()))
 
     def run(self) -> None:
@@ -107,11 +108,11 @@ class Server:
         self._feeder.stop()
 
     def _left(self) -> bool:
-        """Whether anything is missing; tasks that are complete are let go."""
+        """Whether anything is missing; complete tasks are let go."""
         self.told.missing_pages = 0
         for fd, task in list(self._tasks.items()):
             if not task.missing:
-                task.listen()  # a child that was just born
+                task.listen()  # a child that was just forked
             if not task.missing:
                 self._let_go(fd, task)
             self.told.missing_pages += task.missing
@@ -121,14 +122,14 @@ class Server:
         return bool(self._tasks)
 
     def _let_go(self, fd: int, task: Task) -> None:
-        """The number of a process that ended may be that of a child born since: that one stays."""
+        """Let a task go. Its process number may be reused by a new child, which stays."""
         with self._changing:
             if self._tasks.get(fd) is task:
                 del self._tasks[fd]
         task.close()
 
     def _again(self) -> None:
-        """All was fetched once and something is missing still: a child was born while its parent's page was on the way."""
+        """Fetch again what is still missing: a child was forked while its parent's page was on the way."""
         files = self._image.layout.files
         left = [(files[t.file], s) for t in self._tasks.values() for s in t.space.left()]
         lists = [file.chunks(s.run.at + s.first, s.run.at + s.last) for file, s in left]
@@ -184,7 +185,7 @@ class Server:
         self._add(Task(pid, pages.file, (fd, space), self._add, self._faulted))
 
     def _add(self, task: Task) -> None:
-        """A process, or the child of one: then the caller has its parent's lock, and no page passes it by."""
+        """Add a process or a child. For a child the caller holds the parent's lock, so that it misses no page."""
         with self._changing:
             self._feeder.tasks[task.file].append(task)
             self._tasks[task.fd] = task

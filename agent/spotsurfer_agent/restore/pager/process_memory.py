@@ -19,11 +19,11 @@ from spotsurfer_agent.linux import syscalls, userfaultfd
 from spotsurfer_agent.linux.userfaultfd import Kind
 from spotsurfer_agent.restore.pager.layout import Run, Space
 
-# A lock that many may hold together, or one alone. Who wants to be alone goes first, so that nobody waits for ever.
+# ---- A lock that many may hold together, or one alone; waiting for it alone has priority, so that nobody waits for ever
 
 
 class SharedLock:
-    """Not to be taken twice by one thread."""
+    """One thread must not take it twice."""
 
     def __init__(self) -> None:
         self._change = threading.Condition(threading.Lock())
@@ -32,7 +32,7 @@ class SharedLock:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """With others who are here together, while nobody is alone."""
+        """Hold it together with others, while nobody holds it alone."""
         with self._change:
             while self._alone or self._wanting:
                 self._change.wait()
@@ -47,7 +47,7 @@ class SharedLock:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """With nobody else."""
+        """Hold it alone."""
         with self._change:
             self._wanting += 1
             while self._alone or self._together:
@@ -62,12 +62,11 @@ class SharedLock:
                 self._change.notify_all()
 
 
-# Memory of a process that stands still until all of it is there: large stretches are written, which many can do side by side.
+# ---- Memory of a process that stands still until all of it is there: many threads write large stretches side by side
 #
-# For each copy of userfaultfd's the kernel locks the whole address space; `process_vm_writev` does so for looking up pages
-# alone.
-# A written page that was not there is made as for any write, a huge page where the process may have some. So only such blocks
-# of that size are written of which the image has every page: no memory comes that the job did not have. All else stays with
+# For each copy through userfaultfd the kernel locks the whole address space; `process_vm_writev` locks it only to look up
+# pages. A write to a missing page creates it as any write does, as a huge page if the process may have some. So only blocks
+# of that size are written of which the image has every page: the job gets no memory that it did not have. All else stays with
 # userfaultfd, and so does memory that the process itself could not write.
 
 HUGE_BYTES = 2 << 20
@@ -77,7 +76,7 @@ Range = tuple[int, int]  # first address and the one behind the last
 
 
 class Standing:
-    """One process, by its number here and a descriptor of it, and what is written there; the rest comes by userfaultfd."""
+    """One process, by its number here and its descriptor, and the stretches to write; the rest comes by userfaultfd."""
 
     def __init__(self, pid: int, process: int, ranges: Sequence[Range]) -> None:
         self.pid, self.process, self.ranges = pid, process, ranges
@@ -85,40 +84,40 @@ class Standing:
 
     @classmethod
     def taken(cls, pid: int, fd: int, runs: Iterable[Range]) -> Standing:
-        """What of these runs can be written: `fd`, its userfaultfd, does not serve it any more.
+        """The parts of these runs that can be written: `fd`, its userfaultfd, does not serve them any more.
 
-        Raises OSError where the process is gone, or its memory is not ours to write.
+        Raises OSError if the process is gone, or its memory is not ours to write.
         """
         process = os.pidfd_open(pid)
-        with Path(f"/proc/{pid}/mem").open("r+b", buffering=0):  # asks for the same right, and touches nothing
+        with Path(f"/proc/{pid}/mem").open("r+b", buffering=0):  # checks for the same right, and touches nothing
             maps = procfs.text(pid, "maps")
         wanted = large(whole_blocks(runs), writable(maps))
         return cls(pid, process, [(a, b) for a, b in wanted if userfaultfd.unregister(fd, a, b - a) == 0])
 
     @property
     def written_bytes(self) -> int:
-        """How much that is."""
+        """Bytes of the stretches."""
         return sum(b - a for a, b in self.ranges)
 
     def copy(self, to: int, source: int, length: int) -> tuple[int, int] | None:
-        """As `uffd.copy` has it; None where userfaultfd has to do it."""
+        """Like `userfaultfd.copy`; None if userfaultfd has to do it."""
         i = bisect_right(self._starts, to) - 1
         if i < 0 or to >= self.ranges[i][1]:
             return None
         try:
-            signal.pidfd_send_signal(self.process, 0)  # the number is still its: nothing is ever written into a stranger
+            signal.pidfd_send_signal(self.process, 0)  # the number is still this process's: never write into another one
             done = syscalls.write_memory(self.pid, to, source, min(length, self.ranges[i][1] - to))
         except OSError as e:
             return 0, e.errno or errno.EIO
         return done - done % PAGE, 0
 
     def close(self) -> None:
-        """Nothing more is written."""
+        """End the writing."""
         os.close(self.process)
 
 
 def writable(maps: str) -> Iterator[Range]:
-    """Private memory that the process may write, of its `maps`; neighbours of the same kind are one."""
+    """Private memory that the process may write, from its `maps`; neighbours of the same kind are joined."""
     begin = end = 0
     for m in procfs.mappings(maps):
         if not (m.mode[1] == "w" and m.mode[3] == "p"):
@@ -133,7 +132,7 @@ def writable(maps: str) -> Iterator[Range]:
 
 
 def whole_blocks(runs: Iterable[Range]) -> Iterator[Range]:
-    """Blocks of a huge page's size of which every page lies in a run, neighbours put together."""
+    """Blocks of a huge page's size with every page in a run; neighbours are joined."""
     begin = end = 0
     for lower, upper in [*sorted(runs), (1 << 64, 1 << 64)]:
         if lower > end:
@@ -145,7 +144,7 @@ def whole_blocks(runs: Iterable[Range]) -> Iterator[Range]:
 
 
 def large(ranges: Iterable[Range], within: Iterable[Range]) -> list[Range]:
-    """What both have, whole blocks and long stretches alone, by address."""
+    """The intersection of both, only whole blocks and long stretches, by address."""
     allowed = list(within)
     found, at = list[Range](), 0
     for lower, upper in ranges:
@@ -161,25 +160,24 @@ def large(ranges: Iterable[Range], within: Iterable[Range]) -> list[Range]:
     return sorted(sorted(found, key=lambda r: r[0] - r[1])[:STRETCHES_MAX])
 
 
-# One process whose memory arrives: its descriptor, its space, and the rules by which the two stay true to each other.
+# ---- One process with memory arriving: its descriptor, its space, and the rules that keep the two consistent
 #
-# The kernel tells what the process does to its memory by messages, and refuses to put pages (EAGAIN) from the moment it begins
-# to
-# do so until the message was read. So whoever puts pages holds the lock from looking up an address to noting that it is done,
-# and messages are read, and acted on in their order, under the same lock. A child has what its parent had when the message was
-# read. Several may put at once, each other pages; who reads is alone.
+# The kernel reports by messages what the process does to its memory. From the beginning of such a change until its message
+# was read, it refuses to put pages (EAGAIN). So a thread that puts pages holds the lock from the look-up of an address until
+# the page is marked. Messages are read, and acted on in their order, under the same lock. A child has what its parent had
+# when the message was read. Several threads may put different pages at once; the reader of messages holds the lock alone.
 
 ZEROS_BYTES = 256 << 10  # so much is filled with zeros at once
 _PAUSE_SECONDS = 0.0005
-_TRIES = 40  # for what should pass by itself: memory short, a mapping in transition
+_TRIES = 40  # for temporary failures: memory short, a mapping in transition
 
 
 class Unplaceable(Exception):
-    """The kernel does not take a page that the process needs; a sentence."""
+    """The kernel does not accept a page that the process needs; a sentence."""
 
 
 class Task:
-    """One process. `born` is told of children; `faulted` of pages of the file that somebody waits for."""
+    """One process. `born` gets its children; `faulted` gets pages of the file that a thread waits for."""
 
     def __init__(
         self,
@@ -206,18 +204,18 @@ class Task:
         return 0 if self.over else self.space.missing
 
     def listen(self) -> None:
-        """Act on all messages that wait. Raises Unplaceable."""
+        """Act on all waiting messages. Raises Unplaceable."""
         with self._turns.alone():
             self._read()
 
     def stand(self, pid: int) -> int:
-        """It stands still until all its memory is there; `pid`: its number here. So many bytes are written. Raises OSError."""
+        """It stands still until all its memory is there; `pid`: its number here. Returns the bytes to write. Raises OSError."""
         with self._turns.alone():
             self._standing = Standing.taken(pid, self.fd, self.space.ranges())
             return self._standing.written_bytes
 
     def hand_over(self, pid: int) -> Standing:
-        """As `stand`, but what can be written is missing here no longer: it is for whoever gets this, and closes it."""
+        """Like `stand`, but the caller gets the writable stretches, which no longer count as missing here, and closes them."""
         with self._turns.alone():
             standing = Standing.taken(pid, self.fd, self.space.ranges())
             for start, end in standing.ranges:
@@ -232,7 +230,7 @@ class Task:
             time.sleep(_PAUSE_SECONDS * min(tries, 20))
 
     def close(self) -> None:
-        """Stop serving: what is not there is zeros from now on. Idempotent."""
+        """Stop serving: missing pages are zeros from now on. Idempotent."""
         with self._turns.alone():
             self.over = True
             if not self._closed:
@@ -244,7 +242,7 @@ class Task:
     # ------------------------------------------------------------ pages
 
     def _put_now(self, first: int, last: int, source: int) -> bool:
-        """False: the process is in the middle of something that it has not told yet."""
+        """False: the process is in the middle of a change and its message is not there yet."""
         while not self.over:
             with self._turns.together():
                 done = self._put_all(first, last, source)
@@ -258,10 +256,10 @@ class Task:
         return True
 
     def _put_all(self, first: int, last: int, source: int) -> bool:
-        """False where a message has to be read before more can be put."""
+        """False if a message must be read before more pages can be put."""
         for run, lower, upper in self.space.stretches(first, last):
             if self.over:
-                break  # maybe its descriptor was closed while we waited for our turn, and the number is another's by now
+                break  # maybe its descriptor was closed while we waited, and the number is reused
             if not self._put_some(run, lower, upper, source + (run.at + lower - first) * PAGE):
                 return False
         return True
@@ -279,7 +277,7 @@ class Task:
                 return False
             elif error == errno.ESRCH:
                 self.over = True  # the process is gone, or became another program
-                return True  # others may still hold the descriptor: it is closed when nobody does
+                return True  # others may still hold the descriptor: it is closed after them
             elif error == errno.EEXIST:
                 self._is_there(run, at)
                 at += 1
@@ -306,9 +304,9 @@ class Task:
         userfaultfd.wake(self.fd, run.start + page * PAGE, PAGE)
 
     def _gone(self, run: Run, page: int, error: int, tries: int) -> bool:
-        """A page that can't be put. True: it is not needed. Raises Unplaceable."""
+        """Handle a page that can't be put. True: it is not needed. Raises Unplaceable."""
         if error == errno.ENOENT and self._forked:
-            self._mark(run, page, page + 1)  # the parent had asked that children don't get this mapping
+            self._mark(run, page, page + 1)  # the parent had excluded this mapping from its children
             return True
         if tries > _TRIES or error not in (errno.ENOMEM, errno.ENOENT):
             raise Unplaceable(
@@ -320,7 +318,7 @@ class Task:
     # ------------------------------------------------------------ messages
 
     def _read(self) -> bool:
-        """Read until there is nothing more; faults last, for their answer depends on all else. True if there was anything."""
+        """Read all messages; faults come last, because their answer depends on the others. True if there was any."""
         faults: list[int] = []
         found = False
         while not self.over:
@@ -348,7 +346,7 @@ class Task:
             self.space.drop(m.a, m.b)
 
     def _answer(self, address: int) -> bool:
-        """Zeros at once, pages of the file as soon as they are here. False: come again, after reading."""
+        """Answer a fault: zeros at once, pages of the file as soon as they are here. False: retry after reading."""
         found = self.space.find(address)
         if found is None:
             return self._zero(address)

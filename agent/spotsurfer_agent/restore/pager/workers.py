@@ -211,7 +211,7 @@ TELL_SECONDS = 0.2
 WRITERS = "processes that write:"
 GONE = "a process that wrote the job's memory died"
 ADDRESSES = 1 << 64
-FAILURES = {BLAME_IMAGE: BadChunk, BLAME_STORE: StoreError}  # failures of a worker with a blame; others are raised as WorkerFailed
+FAILURES = {BLAME_IMAGE: BadChunk, BLAME_STORE: StoreError}  # that a worker may report; others become WorkerFailed
 Given = tuple[int, int, list[Range]]  # a process by its number in the image and by its number here, and what is to be written
 
 
@@ -299,7 +299,7 @@ def _live(parent: int, body: Callable[[], None]) -> None:
         body()
 
 
-# ---- One of them
+# ---- A worker
 
 
 def serve(plan: PagerPlan, image: Manifest, count: int, number: int, line: socket.socket) -> None:
