@@ -80,7 +80,7 @@ class Capabilities:
     notice_seconds: float  # between notice and reclaim; 0 = no notice
     metadata_dialect: str  # "aws" | "gcp": what the agent speaks
     billing: BillingRule = field(default_factory=BillingRule)
-    rebalance: str = "ignore"  # "ignore" | "checkpoint" | "move": what the cloud's advice to leave a machine leads to
+    rebalance: str = "ignore"  # "ignore" | "checkpoint" | "move": reaction to the cloud's advice to leave a machine
 
 
 class InstanceState(StrEnum):

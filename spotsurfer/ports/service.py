@@ -304,12 +304,12 @@ class Service(Protocol):
     def submit(self, job: JobId, spec: JobSpec, modes: dict[str, int], secrets: Mapping[str, bytes] | None = None) -> Job:
         """Make the job; every input of `modes` (path -> permission bits) must have been uploaded, or InputMissing.
 
-        `secrets` are the values of those that the submitter read; they are sealed at once and not kept.
+        `secrets` are the values that the submitter read; the controller seals them at once and does not keep them.
         """
         ...
 
     def preview(self, spec: JobSpec) -> Preview:
-        """What would be launched for such a job now; nothing is kept. Conflict before the first look at the cloud."""
+        """A dry run of the launch of such a job now; nothing is stored. Conflict before the first look at the cloud."""
         ...
 
     def jobs(self, include_ended: bool = True) -> Sequence[JobStatus]:
@@ -343,58 +343,58 @@ class Service(Protocol):
         ...
 
     def move(self, job: JobId, instance_type: str | None, market: Market | None) -> int:
-        """Ask for another machine; the number of the request, to be looked for in the timeline.
+        """Ask for another machine; returns the number of the request, as the timeline shows it.
 
-        Conflict when not running, or where no machine of that kind could have the job; UsageError for a type that is not sold.
+        Conflict when not running, or if no machine of that kind fits the job; UsageError for a type that is not on offer.
         """
         ...
 
     def prioritize(self, job: JobId, priority: int) -> Job:
-        """Let it count so much from now on. UsageError out of range, Conflict when it has ended."""
+        """Set its priority from now on. UsageError out of range, Conflict when it has ended."""
         ...
 
     def set_budget(self, job: JobId, usd_micros: int | None) -> Job:
-        """What it may cost in all from now on; None = no limit of its own. UsageError, Conflict when it has ended."""
+        """Set the limit of its total cost; None = no limit of its own. UsageError, Conflict when it has ended."""
         ...
 
     def go_back(self, job: JobId, checkpoint: str) -> Job:
-        """Go on from that checkpoint: a held, ended or running job. NotFound where it has none, Conflict while cancelled."""
+        """Go on from that checkpoint: a held, ended or running job. NotFound if it has none, Conflict while cancelled."""
         ...
 
     def checkpoints(self, job: JobId) -> Sequence[Checkpoint]:
-        """What is there, oldest first."""
+        """The job's checkpoints, oldest first."""
         ...
 
     def protect(self, job: JobId, checkpoint: str, wanted: bool) -> str:
-        """Keep it whatever the rules say, or no longer; the checkpoint's full name. NotFound."""
+        """Protect a checkpoint from the retention rules, or stop that; returns the checkpoint's full name. NotFound."""
         ...
 
     def fork(self, job: JobId, checkpoint: str | None, name: str | None) -> Progress:
-        """Copy the job as of a checkpoint (None: the newest): begun, see `progress`."""
+        """Begin to copy the job as of a checkpoint (None: the newest), see `progress`."""
         ...
 
     def rehearse(self, job: JobId) -> Progress:
-        """Show that the newest checkpoint lives elsewhere: begun, see `progress`."""
+        """Begin to prove that the newest checkpoint can be restored on another machine, see `progress`."""
         ...
 
     def store_work(self, what: str, job: JobId | None, read: bool, dry_run: bool) -> Progress:
-        """ "check", "stats" or "gc" of one job or all: begun, see `progress`."""
+        """Begin "check", "stats" or "gc" of one job or all, see `progress`."""
         ...
 
     def progress(self, number: str, wait_seconds: float) -> Progress:
-        """How far a long command is; waits so long for its end. Raises its error, NotFound after a restart."""
+        """How far a long command is; waits at most `wait_seconds` for its end. Raises its error, NotFound after a restart."""
         ...
 
     def call_off(self, number: str) -> None:
-        """A long command need not go on."""
+        """Cancel a long command."""
         ...
 
     def checkpoint(self, job: JobId) -> int:
-        """Ask for a live checkpoint; the sequence that `JobStatus.checkpoint` will reach. Conflict when not running."""
+        """Ask for a live checkpoint; returns the sequence that `JobStatus.checkpoint` will reach. Conflict when not running."""
         ...
 
     def log(self, job: JobId, stream: str, offset: int, limit: int, attempt: int | None = None) -> bytes:
-        """One stream from an absolute offset, across all moves; `attempt`: as it was under it. NotFound where it had none."""
+        """One stream from an absolute offset, across all moves; `attempt`: as it was under it. NotFound if it had none."""
         ...
 
     def printed(self, job: JobId, ask: LogAsk) -> LogFound:
@@ -410,11 +410,11 @@ class Service(Protocol):
         ...
 
     def ask_partial(self, job: JobId) -> int:
-        """Ask for what a running job has written so far; the number of the request. Conflict when it is on no machine."""
+        """Ask for the files that a running job has written so far; the request's number. Conflict when it is on no machine."""
         ...
 
     def partial(self, job: JobId, number: int) -> PartialSeen:
-        """What became of such a request. NotFound; Conflict where nothing will come of it."""
+        """The state of such a request. NotFound; Conflict if it can't be answered any more."""
         ...
 
     def partial_output(self, job: JobId, number: int, path: str) -> Iterator[bytes]:
@@ -422,17 +422,17 @@ class Service(Protocol):
         ...
 
     def machine(self, job: JobId) -> Machine:
-        """Where to log in to the machine that the job is on, or comes to. Conflict where it has none, or nobody may."""
+        """Where to log in to the machine that the job is on, or comes to. Conflict if it has none, or SSH is off."""
         ...
 
     def costs(self, job: JobId | None, since: datetime | None = None) -> Sequence[CostLine]:
-        """What was spent, by attempt; running ones up to now. `since`: only machines launched then or later."""
+        """The costs by attempt; running ones up to now. `since`: only machines launched then or later."""
         ...
 
     def usage(self, job: JobId, since: datetime | None = None) -> Sequence[UsageSeen]:
-        """What it used, over all attempts, oldest first."""
+        """Its usage over all attempts, oldest first."""
         ...
 
     def spots(self) -> Mapping[str, Sequence[SpotSeen]]:
-        """When spot could be had, by pool, oldest first; only changes."""
+        """When spot was available, by pool, oldest first; only changes."""
         ...

@@ -19,7 +19,7 @@ from spotsurfer.common import private_files
 from spotsurfer.model.errors import ControllerRunning, DiskFull, SpotsurferError
 from spotsurfer.state import schema
 
-# A look at a controller's database from outside: nothing is made, migrated or changed, and a controller may be using it.
+# ---- Read-only access: it creates, migrates and changes nothing, and a controller may be using the database
 
 LOOK_BUSY_SECONDS = 30.0
 TICK_STEPS = 100_000  # of SQLite's virtual machine: some tens of milliseconds
@@ -27,19 +27,19 @@ TICK_STEPS = 100_000  # of SQLite's virtual machine: some tens of milliseconds
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a database holds. A new one, in which nobody did anything yet, has no jobs."""
+    """The contents of a database in short. A new, unused one has no jobs."""
 
     family: str | None  # of its controllers
     schema: str | None  # its last migration
     jobs: int
-    newest_at: str  # ISO time of the last thing that happened; "" = nothing did
+    newest_at: str  # ISO time of the last event; "" = there was none
 
 
 NOTHING = Seen(None, None, 0, "")
 
 
 def look_read_only(path: Path, remedy: str = "Restore a backup.") -> Seen:
-    """What is in the database; `NOTHING` if there is no file. Raises SpotsurferError, with the remedy, if it is damaged."""
+    """The contents of the database; `NOTHING` if the file is missing. Raises SpotsurferError with the remedy if damaged."""
     if not path.exists():
         return NOTHING
     try:
@@ -63,16 +63,16 @@ def look_read_only(path: Path, remedy: str = "Restore a backup.") -> Seen:
 
 
 def copy_database(path: Path, to: Path, tick: Callable[[], None] = lambda: None) -> None:
-    """The database as it is at one moment, into an empty or new file. Raises SpotsurferError, DiskFull.
+    """Copy the database, as it is at one moment, into an empty or new file. Raises SpotsurferError, DiskFull.
 
-    `tick` is called again and again while that takes its time; Ctrl-C ends it then.
+    It calls `tick` repeatedly during the copy, so that Ctrl-C can end it.
     """
     try:
         with contextlib.closing(_opened(path)) as c:
             c.set_progress_handler(tick, TICK_STEPS)
             c.execute("VACUUM INTO ?", [str(to)])
     except sqlite3.Error as e:
-        if e.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:  # nothing else interrupts it: SQLite swallows what `tick` raises
+        if e.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:  # only `tick` interrupts it; SQLite swallows its exception
             raise KeyboardInterrupt from e
         if "full" in str(e):
             raise DiskFull(f"{to.parent}: no space for a copy of the database; free some space") from e
@@ -83,7 +83,7 @@ def _opened(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=LOOK_BUSY_SECONDS)
 
 
-# Opening the database: migrations, settings of SQLite, and one controller at a time.
+# ---- Opening: migrations, settings of SQLite, and one controller at a time
 
 BUSY_SECONDS = 30
 MIGRATIONS = Path(__file__).parent / "migrations"
@@ -92,7 +92,7 @@ MIGRATIONS = Path(__file__).parent / "migrations"
 def open_database(path: Path | None) -> Engine:
     """The engine on `path`, migrated to the newest schema; None = in memory, for tests.
 
-    Raises DiskFull or SpotsurferError with the reason where the file can't be used, or a newer version migrated it.
+    Raises DiskFull, or SpotsurferError with the reason if the file can't be used or a newer version migrated it.
     """
     if path is None:
         engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
@@ -112,7 +112,7 @@ def open_database(path: Path | None) -> Engine:
 
 def _prepare(connection: object, _record: object) -> None:
     cursor = connection.cursor()  # type: ignore[attr-defined]
-    # FULL: a journal entry that is lost in a power cut would be an effect nobody remembers.
+    # FULL: if a power cut lost a journal entry, its effect would be unrecorded.
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
@@ -128,7 +128,7 @@ def _migrate(engine: Engine) -> None:
             f"{engine.url.database} was migrated by a newer spotsurfer: install that one again, or restore a backup "
             f"from before (schema {had}, here {newest})"
         )
-    from alembic import command  # ten megabytes for as long as the controller runs, so only where there is work for it
+    from alembic import command  # it takes ten megabytes for the life of the process, so only if needed
     from alembic.config import Config
 
     config = Config()
@@ -140,14 +140,14 @@ def _migrate(engine: Engine) -> None:
 
 
 def schema_version(connection: Connection) -> str | None:
-    """The last migration that a database has had, as Alembic wrote it down; None = none."""
+    """The last migration of a database, as Alembic recorded it; None = none."""
     if not inspect(connection).has_table("alembic_version"):
         return None
     return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
 
 
 def newest_version() -> str:
-    """The last migration that there is: the digits in the names of their files."""
+    """The newest migration of this version: the digits in the names of the migration files."""
     return max(path.name for path in (MIGRATIONS / "versions").glob("v*.py"))[1:5]
 
 
@@ -179,6 +179,6 @@ def new_family(engine: Engine) -> str:
 
 
 def become(connection: Connection, family: str) -> None:
-    """The database is that family's from now on; who calls this has seen that it has no jobs of another one."""
+    """Assign the database to a family; the caller has checked that it has no jobs of another one."""
     connection.execute(delete(schema.meta).where(schema.meta.c.key == "family"))
     remember(connection, "family", family)

@@ -1,4 +1,4 @@
-"""Jobs and attempts in the database: rows, loading, and saving if nobody else did meanwhile."""
+"""Jobs and attempts in the database: rows, loading, and saving unless another writer changed the row meanwhile."""
 
 from __future__ import annotations
 
@@ -36,8 +36,6 @@ from spotsurfer.model.market import Cooldown, Market, Pool
 from spotsurfer.model.snapshot import Held
 from spotsurfer.state.schema import attempt as A
 from spotsurfer.state.schema import job as J
-
-# Nouns to rows and back.
 
 
 def instant(text: str | None) -> datetime | None:
@@ -145,7 +143,7 @@ def cooldown_from_doc(doc: Mapping[str, Any]) -> Cooldown:
     return Cooldown(Pool(**doc["pool"]), Market(doc["market"]), until, doc["strikes"], doc["reason"])
 
 
-# Jobs and attempts: load, and save where nobody else did meanwhile.
+# ---- Loading and saving
 
 BUSY = exists().where(and_(A.c.job == J.c.id, A.c.state.not_in([str(s) for s in OVER])))
 OPEN = select(J).where(or_(J.c.state.not_in([str(s) for s in ENDED]), BUSY)).order_by(J.c.submitted_at, J.c.id)
@@ -174,9 +172,9 @@ def load_job(connection: Connection, job: JobId) -> Job:
 
 
 def named_job(connection: Connection, name: str) -> Job:
-    """One job by its exact id or name, for what changes it; of several of a name the newest that is active, else the newest.
+    """One job by its exact id or name, for commands that change it; for a shared name the newest active job, else the newest.
 
-    Raises NotFound, with the jobs that may have been meant.
+    Raises NotFound, with a list of similar jobs.
     """
     ended = J.c.state.in_([str(s) for s in ENDED])
     query = select(J).where(or_(J.c.id == name, J.c.spec["name"].as_string() == name))
@@ -191,7 +189,7 @@ def named_job(connection: Connection, name: str) -> Job:
 
 
 def find_job(connection: Connection, name: str) -> Job:
-    """As `named_job`, or by the beginning of an id that only one job has, for what only looks. Raises NotFound."""
+    """As `named_job`, or by an unambiguous beginning of an id, for queries. Raises NotFound."""
     try:
         return named_job(connection, name)
     except NotFound:
@@ -202,7 +200,7 @@ def find_job(connection: Connection, name: str) -> Job:
 
 
 def _beginning(connection: Connection, name: str) -> list[Job]:
-    """Some of the jobs with ids that begin so."""
+    """Some of the jobs with ids that begin with `name`."""
     if not name:
         return []
     query = select(J).where(J.c.id.startswith(name, autoescape=True)).order_by(J.c.submitted_at.desc(), J.c.id).limit(3)
@@ -216,7 +214,7 @@ def all_jobs(connection: Connection) -> list[Job]:
 
 
 def succeeded(connection: Connection, name: str, most: int) -> list[Job]:
-    """Jobs of this name that did, the latest first."""
+    """Jobs of this name that succeeded, the latest first."""
     query = select(J).where(and_(J.c.state == str(JobState.SUCCEEDED), J.c.spec["name"].as_string() == name))
     return [job_from_row(r) for r in connection.execute(query.order_by(J.c.ended_at.desc()).limit(most)).mappings()]
 
@@ -237,14 +235,14 @@ def attempts(connection: Connection, jobs: Sequence[JobId]) -> dict[JobId, list[
 
 
 def ended_since(connection: Connection, at: datetime) -> list[Attempt]:
-    """Attempts of all jobs whose machines ended after that."""
+    """Attempts of all jobs with machines that ended after `at`."""
     over = [str(state) for state in OVER]
     query = select(A).where(A.c.state.in_(over), A.c.released_at > at.isoformat())
     return [attempt_from_row(r) for r in connection.execute(query).mappings()]
 
 
 def held_since(connection: Connection, at: datetime) -> list[Held]:
-    """When jobs had machines that ended after that."""
+    """The tenancies of jobs on machines that ended after `at`."""
     query = (
         select(A.c.job, func.coalesce(J.c.spec["priority"].as_integer(), 0), J.c.submitted_at, A.c.granted_at, A.c.released_at)
         .join(J, J.c.id == A.c.job)
@@ -270,12 +268,12 @@ def load_attempt(connection: Connection, job: JobId, number: AttemptNumber) -> A
 
 
 def has_attempt(connection: Connection, job: str, number: int) -> bool:
-    """Whether there ever was one."""
+    """Whether the attempt ever existed."""
     return connection.execute(select(A.c.number).where(and_(A.c.job == job, A.c.number == number))).first() is not None
 
 
 def tokens(connection: Connection) -> frozenset[str]:
-    """Launch tokens of attempts that are not over: a machine of any other, however late it shows, belongs to nobody."""
+    """Launch tokens of attempts that are not over: a machine with another token, however late it appears, is an orphan."""
     over = [str(state) for state in OVER]
     return frozenset(connection.execute(select(A.c.token).where(A.c.state.not_in(over))).scalars())
 

@@ -1,4 +1,4 @@
-"""Intent before effect."""
+"""The journal of actions: each intent is written before its effect."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KEEP = 10_000
 
 
 def begin(connection: Connection, action: str, now: datetime) -> int:
-    """Write down what is about to be done; the number of the entry."""
+    """Record an action that is about to begin; returns the number of the entry."""
     done = connection.execute(insert(T).values(action=action, begun_at=now.isoformat()))
     key = done.inserted_primary_key
     assert key is not None
@@ -20,7 +20,7 @@ def begin(connection: Connection, action: str, now: datetime) -> int:
 
 
 def finish(connection: Connection, number: int, outcome: str, now: datetime) -> None:
-    """It was done, or refused."""
+    """Record the outcome of an action."""
     values = {"finished_at": now.isoformat(), "outcome": outcome}
     connection.execute(update(T).where(T.c.number == number).values(**values))
 

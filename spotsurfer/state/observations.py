@@ -1,4 +1,4 @@
-"""What was observed of clouds and machines: spot availability, notices, cool-downs, prices, last reports."""
+"""Observations of clouds and machines: spot availability, notices, cool-downs, prices, last reports."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from spotsurfer.state.schema import sighting as N
 from spotsurfer.state.schema import spot_seen as S
 from spotsurfer.state.schema import usage as U
 
-# When spot could be had, by pool: what purchase policies look back on, and learn from.
+# ---- Spot availability by pool: purchase policies look back on it and learn from it
 
 
 def add_spot_seen(connection: Connection, pool: str, seen: SpotSeen) -> None:
-    """From then on it was so."""
+    """Record a change of a pool's availability."""
     values = {"pool": pool, "at": seen.at.isoformat(), "up": seen.up}
     connection.execute(upsert(S).values(**values).on_conflict_do_update(index_elements=["pool", "at"], set_={"up": seen.up}))
 
 
 def spot_seen_since(connection: Connection, oldest: datetime) -> dict[str, list[SpotSeen]]:
-    """By pool, oldest first."""
+    """The changes since `oldest`, by pool, oldest first."""
     found: dict[str, list[SpotSeen]] = {}
     for r in connection.execute(select(S).where(S.c.at >= oldest.isoformat()).order_by(S.c.pool, S.c.at)):
         found.setdefault(r.pool, []).append(SpotSeen(datetime.fromisoformat(r.at), r.up))
@@ -44,18 +44,18 @@ def spot_seen_since(connection: Connection, oldest: datetime) -> dict[str, list[
 
 
 def prune_spot_seen(connection: Connection, oldest: datetime) -> None:
-    """What is older is forgotten."""
+    """Forget older changes."""
     connection.execute(delete(S).where(S.c.at < oldest.isoformat()))
 
 
-# What was said of machines, by whichever witness: one row for an instance and a sign, whoever says it first.
+# ---- Notices about machines: one row per instance and sign, from the first witness that reports it
 
-KEPT_HOURS = 48  # after which an instance that was to be taken is gone from listings, too
+KEPT_HOURS = 48  # after so long a reclaimed instance is gone from listings, too
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`at` is on our clock, and as early as the event may have been."""
+    """A notice. `at` is on our clock, and the earliest possible time of the event."""
 
     instance: str
     sign: str
@@ -64,7 +64,7 @@ class Row:
 
 
 def add_notice(connection: Connection, row: Row) -> bool:
-    """Write it down; False where it was known already, then nothing changes. Old ones go."""
+    """Record a notice and forget old ones; False if it was known already, then nothing changes."""
     oldest = (row.at - timedelta(hours=KEPT_HOURS)).isoformat()
     connection.execute(delete(N).where(N.c.at < oldest))
     values = {"instance": row.instance, "sign": row.sign, "at": row.at.isoformat(), "text": row.text}
@@ -72,24 +72,24 @@ def add_notice(connection: Connection, row: Row) -> bool:
 
 
 def notices_of(connection: Connection, instances: Collection[str]) -> dict[str, list[Row]]:
-    """What was said of these, by instance, oldest first. A region's queue tells of everybody's machines."""
+    """The notices about these instances, oldest first. A region's queue also reports machines of others."""
     found: dict[str, list[Row]] = {}
     for r in connection.execute(select(N).where(N.c.instance.in_(instances)).order_by(N.c.at)):
         found.setdefault(r.instance, []).append(Row(r.instance, r.sign, datetime.fromisoformat(r.at), r.text))
     return found
 
 
-# Cool-downs, prices over time, and the last word of each machine.
+# ---- Cool-downs, prices over time, and last reports
 
 log = structlog.get_logger()
-RUNG = "rung"  # beside a report: its protection, or what that was when the job last ran there
+RUNG = "rung"  # beside a report: its protection, or the last one while the job ran there
 USAGE_TOLD = 2  # windows: the last whole one and the one that grows
 NEW = upsert(U)
 PUT = NEW.on_conflict_do_update(index_elements=list(U.primary_key), set_={c.name: c for c in NEW.excluded if not c.primary_key})
 
 
 def cooldowns(connection: Connection) -> list[Cooldown]:
-    """All that are remembered, expired ones included: their strikes make the next wait longer."""
+    """All cool-downs, expired ones included: their strikes make the next wait longer."""
     return [cooldown_from_doc(r) for (r,) in connection.execute(select(C.c.doc))]
 
 
@@ -121,7 +121,7 @@ def prices(connection: Connection, jobs: Sequence[JobId]) -> dict[tuple[JobId, A
 
 
 def kept(report: Report) -> Report:
-    """What is kept of a report: of usage only the newest windows, for all of them have a table of their own."""
+    """The stored part of a report: only the newest usage windows, because all windows have a table of their own."""
     if report.usage is None:
         return report
     return dataclasses.replace(report, usage=dataclasses.replace(report.usage, rows=report.usage.rows[-USAGE_TOLD:]))
@@ -161,19 +161,19 @@ def last_report(connection: Connection, job: str, attempt: int) -> Report | None
 
 
 def rungs(connection: Connection, job: str) -> set[str]:
-    """How a job could be saved while it ran: the last rung under each attempt that told one."""
+    """How a job could be saved while it ran: the last rung under each attempt that reported one."""
     docs = connection.execute(select(U.c.doc).where(U.c.job == job)).scalars()
     return {rung for doc in docs if (rung := doc.get(RUNG))}
 
 
 def _rung(connection: Connection, job: str, attempt: int) -> str:
-    """What was kept: a last report is of a job that does not run any more, and tells none."""
+    """The stored rung: the last report comes from a job that no longer runs, and has none."""
     doc = connection.execute(select(U.c.doc).where(and_(U.c.job == job, U.c.attempt == attempt))).scalar()
     return "" if doc is None else str(doc.get(RUNG, ""))
 
 
 def _report(doc: dict[str, Any]) -> Report | None:
-    """None for one that an older version took and this one does not: it is as good as none, and hinders no other."""
+    """The report; None for one that an older version accepted and this one does not: it counts as missing."""
     try:
         return json_codec.decode(Report, json.dumps({"protocol": json_codec.PROTOCOL, **doc}).encode())
     except ProtocolError as e:

@@ -73,7 +73,7 @@ attempt = Table(
     Column("lease_seconds", Float),
 )
 
-# Which port of the controller's host stands for a port of a job: the same one for as long as the job lives.
+# The port of the controller's host for each port of a job: the same one for as long as the job lives.
 front = Table(
     "front",
     metadata,
@@ -82,7 +82,7 @@ front = Table(
     Column("listens", Integer, nullable=False, unique=True),
 )
 
-# What was going to be done: written before the effect, finished after it. An open entry is done again at start-up.
+# Intents: written before the effect, finished after it. At start-up an open entry is done again.
 journal = Table(
     "journal",
     metadata,
@@ -124,7 +124,7 @@ cooldown = Table(
     Column("doc", JSON, nullable=False),
 )
 
-# What a witness said of an instance: an agent, or the cloud's queue of events. Whoever says it first; `at` is on our clock.
+# Notices about instances, from an agent or the cloud's queue of events, whichever is first; `at` is on our clock.
 sighting = Table(
     "sighting",
     metadata,
@@ -134,7 +134,7 @@ sighting = Table(
     Column("text", Text, nullable=False),
 )
 
-# Whether spot could be had in a pool: a row where that changed; `up` is empty where nobody knew any more.
+# Whether spot was available in a pool: a row per change; `up` is empty if that became unknown.
 spot_seen = Table(
     "spot_seen",
     metadata,
@@ -166,8 +166,8 @@ usage = Table(
     Column("doc", JSON, nullable=False),
 )
 
-# What a job used within ten seconds of an attempt, or (`slices` times that) within some minutes of long ago; `row` as the
-# agent's `usage.window` has it, `at` its beginning on our clock.
+# A job's usage within ten seconds of an attempt, or (older ones) within `slices` times that; `row` as in
+# `spotsurfer_wire.usage.Window`, `at` its beginning on our clock.
 usage_window = Table(
     "usage_window",
     metadata,

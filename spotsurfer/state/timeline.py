@@ -1,4 +1,4 @@
-"""What happened and what was decided: append-only."""
+"""The timeline of events and decisions: append-only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spotsurfer.ports.service import Moment, Why
 from spotsurfer.state.schema import decision as D
 from spotsurfer.state.schema import moment as M
 
-STEPS = 100  # of a job's attempts that are looked at: a hand-over takes a handful
+STEPS = 100  # newest steps of a job's attempts to search; a hand-over takes a handful
 
 
 def add(connection: Connection, moment: Moment) -> None:
@@ -73,13 +73,13 @@ def saved_at(connection: Connection, job: JobId, checkpoint: str) -> datetime | 
 
 
 def last_before(connection: Connection, job: JobId, at: datetime) -> datetime | None:
-    """When the last thing before `at` was told of this job."""
+    """The time of this job's last event before `at`."""
     query = select(M.c.at).where(M.c.job == job).order_by(M.c.number.desc()).limit(STEPS)
     return next((told for (text,) in connection.execute(query) if (told := datetime.fromisoformat(text)) < at), None)
 
 
 def add_decision(connection: Connection, job: JobId, why: Why) -> None:
-    """Append what was decided about a job."""
+    """Append a decision about a job."""
     values = {
         "at": why.at.isoformat(),
         "job": job,

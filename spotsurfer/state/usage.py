@@ -1,4 +1,4 @@
-"""What jobs used, window by window: fine for the last hour, coarser before."""
+"""The usage of jobs, window by window: fine for the last hour, coarser before."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from spotsurfer.state.schema import usage_window as U
 
 FINE = timedelta(hours=1)  # windows as agents send them
 KEPT = timedelta(days=90)
-SLICES = 6  # of ten seconds: what is older is kept by the minute
-ONCE = 6000  # rows of one call of `thin`: others wait for the database meanwhile
+SLICES = 6  # of ten seconds: older windows are merged to minutes
+ONCE = 6000  # rows per call of `thin`, because other writers wait for the database meanwhile
 NEW = upsert(U)
 SECONDS = NAMES.index("seconds")
 PUT = NEW.on_conflict_do_update(
@@ -28,9 +28,9 @@ PUT = NEW.on_conflict_do_update(
 
 
 def add(connection: Connection, job: str, attempt: int, windows: Iterable[tuple[datetime, Window]]) -> None:
-    """Windows as they are told, each with when it began. One that is there already is replaced where it has grown.
+    """Store reported windows, each with its start. A stored window is replaced if the new one covers more.
 
-    It has not where another agent process began within it: whatever covers more of it counts.
+    After a restart of the agent within a window the new one may cover less: then the stored one stays.
     """
     told = [
         {"job": job, "attempt": attempt, "number": w.number, "at": at.isoformat(), "slices": 1, "row": w.to_row()}
@@ -41,7 +41,7 @@ def add(connection: Connection, job: str, attempt: int, windows: Iterable[tuple[
 
 
 def read(connection: Connection, job: JobId, since: datetime | None = None) -> list[UsageSeen]:
-    """Of one job, oldest first."""
+    """The windows of one job, oldest first."""
     query = select(U).where(U.c.job == job).order_by(U.c.attempt, U.c.number)
     if since is not None:
         query = query.where(U.c.at >= since.isoformat())
@@ -49,13 +49,13 @@ def read(connection: Connection, job: JobId, since: datetime | None = None) -> l
 
 
 def thin(connection: Connection, now: datetime) -> int:
-    """Make minutes of windows that are older than an hour, and forget what is too old; how many rows went."""
+    """Merge windows older than an hour to minutes, and forget too old ones; returns the number of removed rows."""
     gone = connection.execute(delete(U).where(U.c.at < (now - KEPT).isoformat())).rowcount
     query = select(U).where(and_(U.c.at < (now - FINE).isoformat(), U.c.slices == 1))
     rows = connection.execute(query.order_by(U.c.job, U.c.attempt, U.c.number).limit(ONCE)).all()
     groups = [list(some) for _, some in groupby(rows, key=lambda r: (r.job, r.attempt, r.number // SLICES))]
     if len(rows) == ONCE and len(groups) > 1:
-        groups.pop()  # it may go on behind what was read
+        groups.pop()  # it may continue behind the rows that were read
     for some in groups:
         _merge(connection, some)
         gone += len(some) - 1

@@ -1,1 +1,1 @@
-"""What the controller keeps in shared storage: heads, desired and report objects."""
+"""The controller's side of shared storage: head logs, reports, checkpoints, output, keys."""

@@ -1,4 +1,4 @@
-"""What agents wrote to the store: their reports, and the image digests they pinned."""
+"""Objects that agents write to the store: their reports, and the pinned digests of container images."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ from spotsurfer_wire.store.port import Listed, ObjectStore, StoreError
 from spotsurfer.model.job import AttemptNumber
 from spotsurfer.model.snapshot import Hearing
 
-# What the names of jobs' container images meant when their first attempts asked: the agents' pins, as a user sees them.
-
 
 class ImageDigests:
-    """Digests by job. A pin never changes, so each is read once."""
+    """Image digests by job, as its first attempt pinned them. A pin never changes, so each is read once."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -39,15 +37,15 @@ class ImageDigests:
         return self._known.get(job, "") if image else ""
 
 
-# Agents' reports: one listing shows all changes; only changed ones are read.
+# ---- Reports: one listing shows all changes, and only changed reports are read
 
-REPORT_BYTES_MAX = 1 << 20  # an honest one has some kilobytes
-PROOF = timedelta(seconds=10)  # so often we write into the store ourselves
-LOOKS = timedelta(seconds=30)  # are closer to each other than this, or time stood still for us
-FAILED_MAX = 3  # reads in one look: each may take half a minute, and a store that gives nothing fails all of them
-DIGITS_MAX = 12  # of an attempt's number: more are nobody's, and too large for the database
+REPORT_BYTES_MAX = 1 << 20  # a valid one has some kilobytes
+PROOF = timedelta(seconds=10)  # interval of our own writes into the store
+LOOKS = timedelta(seconds=30)  # longest time between two looks; a longer gap counts as deaf
+FAILED_MAX = 3  # failed reads per look: each may take half a minute, and a store that is down fails all of them
+DIGITS_MAX = 12  # of an attempt's number: a longer one is invalid, and too large for the database
 NEVER = datetime.min.replace(tzinfo=UTC)
-FORGOTTEN = timedelta(days=1)  # nobody asks for silence that long ago
+FORGOTTEN = timedelta(days=1)  # silence that long ago does not matter any more
 Key = tuple[str, int]  # job, attempt
 Gap = tuple[datetime, datetime]  # from, until
 
@@ -56,7 +54,7 @@ Gap = tuple[datetime, datetime]  # from, until
 class Heard:
     """A report and when, on our clock, its sequence last changed. `notice_at` is when its notice was first read.
 
-    `before`: the report before it, in case nothing can be made of this one.
+    `before`: the report before it, in case this one can't be used.
     """
 
     report: Report
@@ -68,59 +66,59 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """An object that an agent wrote, as it is listed: its agent lives and can write, whatever is in it.
+    """A report object as listed: its agent lives and can write, whatever the object holds.
 
-    `version`: "" = it is gone from the store. `at`: when we first saw it so, on our clock. `unread`: why we don't know what is
-    in it, "" = we do. `failed`: how often in a row the store did not give it.
+    `version`: "" = it is gone from the store. `at`: when this version was first seen, on our clock. `unread`: why its contents
+    are unknown, "" = they are known. `failed`: number of consecutive failed reads.
     """
 
     version: str
     at: datetime
     unread: str = "it was not read yet"
-    garbled: bool = False  # it was read, and is no report of its attempt
+    garbled: bool = False  # it was read, and is not a report of its attempt
     failed: int = 0
 
 
 class Reports:
-    """What the agents last said of which the store still has a report: that of an attempt that is over is removed there.
+    """The last reports of agents, as far as the store still has them: reports of attempts that are over are removed there.
 
-    Silence is only evidence while we can hear, and while the store takes what is written: else its outage would look like the
-    death of the whole fleet. So times in which it did not answer us, or did not take a small object from us, are `deaf`.
+    Silence is evidence only while we can read and the store accepts writes: otherwise its outage would look like the death of
+    the whole fleet. So times in which it did not answer us, or did not accept a small object from us, count as `deaf`.
     """
 
     def __init__(self, store: ObjectStore, clock: Callable[[], datetime] | None = None, tick_seconds: float = 0.0) -> None:
-        """`clock` says how late it is when the store has answered; None = it answers at once.
+        """`clock` gives the time at which the store has answered; None = it answers at once.
 
-        `tick_seconds`: so far from each other looks are meant to be. What makes one much later is not known: a tick that took
-        long, or a host that slept, and the machines with it. So it counts as deaf, from the beginning of the look before.
+        `tick_seconds`: the planned time between looks. A much longer gap has an unknown cause: a long tick, or a host in
+        suspend, and perhaps its machines with it. So the gap counts as deaf, from the beginning of the look before.
         """
         self._store, self._clock = store, clock
         self._apart = max(LOOKS, 1.5 * timedelta(seconds=tick_seconds))
-        self.listed = False  # this process has seen once which reports there are
+        self.listed = False  # this process has listed the reports at least once
         self._heard: dict[Key, Heard] = {}
         self._words: dict[Key, Word] = {}
-        self._attempts: dict[str, list[int]] = {}  # of each job, those with a report
+        self._attempts: dict[str, list[int]] = {}  # job -> its attempts with a report
         self._listed_at: datetime | None = None
-        self._proved_at: datetime | None = None  # when the store last took something from us
+        self._proved_at: datetime | None = None  # when the store last accepted a write of ours
         self._deaf: list[Gap] = []
         self._deaf_since: datetime | None = NEVER
         self._unnoted: set[Key] = set()
 
     def listen(self, now: datetime) -> set[Key]:
-        """Read what changed; the (job, attempt) of reports that changed since they were `noted`.
+        """Read changed reports; returns the (job, attempt) of those that changed since they were `noted`.
 
-        Raises StoreError where nothing could be listed or written: silence then stands still. A report that can't be read
-        hinders no other: see `word`.
+        Raises StoreError if the store can't be listed or written: then silence does not grow. An unreadable report does not
+        affect the others: see `word`.
         """
         well_at = self._listed_at
         if well_at is not None and now - well_at > self._apart:
-            self.deaf_since(well_at)  # nobody looked meanwhile: this process stood still
+            self.deaf_since(well_at)  # no look meanwhile: this process stood still
         try:
             listed = self._store.list(object_keys.live_prefix())
         except StoreError:
             self.deaf_since(well_at)
             raise
-        at = now if self._clock is None else self._clock()  # who spoke while the store took its time has just spoken
+        at = now if self._clock is None else self._clock()  # a report during the store's slow answer counts as new
         self._note(listed, at)
         self._read_news(at)
         try:
@@ -135,11 +133,11 @@ class Reports:
         return set(self._unnoted)
 
     def deaf_since(self, at: datetime | None) -> None:
-        """From then on until the next good look nobody could be heard; None = we never could."""
+        """Count as deaf from `at` until the next good look; None = from the beginning."""
         self._deaf_since = self._deaf_since or at or NEVER
 
     def lost(self) -> None:
-        """It is not known whether this is our store: nobody could be heard since we last wrote into it."""
+        """The store may not be ours any more: count as deaf since our last write into it."""
         self.deaf_since(self._proved_at)
 
     def keep(self, alive: Collection[Key]) -> None:
@@ -150,7 +148,7 @@ class Reports:
         self._heard = {k: h for k, h in self._heard.items() if k in self._words or k in self._unnoted}
 
     def _note(self, listed: Iterable[Listed], at: datetime) -> None:
-        """Which reports there are. One that is gone was there until now: nobody was silent for longer than that."""
+        """Take in a listing. A report that is gone was there until now, so its agent's silence begins now at the earliest."""
         before = self._words
         there = {key: x for x in listed if (key := _key_of(x.key)) is not None}
         gone = {
@@ -162,16 +160,16 @@ class Reports:
             key: word if (word := before.get(key)) is not None and word.version == x.version else _new(x, at, word)
             for key, x in there.items()
         }
-        self._words = gone | fresh  # at once: others ask while we look
+        self._words = gone | fresh  # in one assignment: other threads read it meanwhile
         self.listed = True
         self._attempts = {job: [n for _, n in some] for job, some in groupby(sorted(self._words), key=itemgetter(0))}
 
     def noted(self, changed: Iterable[Key]) -> None:
-        """These were written down as they are now."""
+        """Mark these reports as stored in the database in their present version."""
         self._unnoted.difference_update(changed)
 
     def refuse(self, job: str, attempt: int, why: str) -> None:
-        """It could be read, and nothing could be made of it: the one before it stays the newest that was understood."""
+        """Reject a report that could be read but not used: the one before it stays the newest that was understood."""
         heard = self._heard.pop((job, attempt), None)
         if heard is not None and heard.before is not None:
             self._heard[job, attempt] = heard.before
@@ -179,19 +177,19 @@ class Reports:
             self._words[job, attempt] = replace(word, unread=why, garbled=True)
 
     def heard(self, job: str, attempt: int) -> Heard | None:
-        """The newest report of an attempt that could be read."""
+        """The newest readable report of an attempt."""
         return self._heard.get((job, attempt))
 
     def word(self, job: str, attempt: int) -> Word | None:
-        """The newest report of an attempt, whether it could be read or not."""
+        """The newest report of an attempt, readable or not."""
         return self._words.get((job, attempt))
 
     def words(self) -> Mapping[Key, Word]:
-        """All reports that there are."""
+        """All reports, readable or not."""
         return self._words
 
     def desired(self, job: str) -> dict[AttemptNumber, int]:
-        """The newest order that each attempt of a job with a report was told of, as far as it said; 0 = it did not."""
+        """The newest order that each attempt with a report has received, by its report; 0 = not reported."""
         heard = {number: self._heard.get((job, number)) for number in self._attempts.get(job, ())}
         return {AttemptNumber(number): h.report.desired if h else 0 for number, h in heard.items()}
 
@@ -205,14 +203,14 @@ class Reports:
         return Hearing(tuple(self._deaf if self._deaf_since is None else _joined(self._deaf, (self._deaf_since, now))))
 
     def _prove(self, now: datetime) -> None:
-        """Write a small object of our own now and then: who could not has no right to call anybody silent."""
+        """Write a small object of our own now and then: only if that works is silence of agents evidence."""
         if self._deaf_since is None and self._proved_at is not None and now - self._proved_at < PROOF:
             return
         self._store.put(object_keys.pulse_key(), now.isoformat().encode())
         self._proved_at = now
 
     def _read_news(self, now: datetime) -> None:
-        """All that is not known yet. Where the store gives nothing the rest waits for the next look, first of all then."""
+        """Read all changed reports. If the store fails, the rest waits and comes first in the next look."""
         news = [key for key, word in self._words.items() if word.unread and not word.garbled]
         failures = 0
         for key in sorted(news, key=lambda key: self._words[key].failed):
@@ -256,20 +254,20 @@ class Reports:
 
 
 def _new(x: Listed, at: datetime, before: Word | None) -> Word:
-    """An object that was written since the last look."""
+    """The Word for an object that was written since the last look."""
     if not 0 < x.size <= REPORT_BYTES_MAX:
         return Word(x.version, at, "it is too large" if x.size else "it is empty", garbled=True)
     return Word(x.version, at, failed=before.failed if before is not None else 0)
 
 
 def _joined(gaps: Sequence[Gap], last: Gap) -> list[Gap]:
-    """Times that touch no other, oldest first, with one more that ends after all of them."""
+    """Disjoint times, oldest first, joined with one more that ends after all of them."""
     begin = min([last[0], *(gap[0] for gap in gaps if gap[1] >= last[0])])
     return [*(gap for gap in gaps if gap[1] < last[0]), (begin, last[1])]
 
 
 def _key_of(name: str) -> Key | None:
-    """The attempt of an object's key; None = it is no report's."""
+    """The attempt of an object's key; None = it is not a report's key."""
     job, _, number = name.removeprefix(object_keys.live_prefix()).rpartition(".")
     key = (job, int(number)) if job and number.isascii() and number.isdecimal() and len(number) <= DIGITS_MAX else None
     return key if key is not None and object_keys.live_key(*key) == name else None

@@ -1,4 +1,4 @@
-"""The checkpoints of a job as the store shows them, and the consistency check of the whole store."""
+"""The checkpoints of a job as the store shows them, the consistency check, and the sizes of stored objects."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ from spotsurfer_wire.store.port import ObjectStore
 from spotsurfer.core.checkpoints.retention import Known
 from spotsurfer.store.head_logs import ENTRIES_AT_ONCE, summary
 
-# One job's checkpoints as the store shows them: manifests, marks, saves under way, the head log.
+# ---- Survey: the manifests, marks, saves under way and head log of one job
 #
-# The order of looking matters. Manifests first, intents second, the head last: a manifest that is seen had its intent before,
-# so
-# when the intent is not there any more, its save has ended, and the head that is read afterwards says whether it counts. In any
-# other order a checkpoint could be taken for a leftover just before it is committed.
+# The order of reading matters: manifests first, intents second, the head last. A manifest that is seen had its intent before.
+# So if the intent is gone, its save has ended, and the head that is read afterwards shows whether it counts. In any other order
+# a checkpoint could be taken for a leftover just before it is committed.
 
 MANIFEST, PROVEN, PROTECTED = "MANIFEST", "PROVEN", "PROTECTED"
-INTENT_BYTES_MAX = 1 << 20  # an honest one has some hundred bytes
+INTENT_BYTES_MAX = 1 << 20  # a valid one has some hundred bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What was found."""
+    """The findings about one job."""
 
     job: str
     marks: Mapping[str, frozenset[str]]  # checkpoint -> names of the objects in its folder
@@ -51,7 +50,7 @@ class Survey:
 
     @property
     def leftovers(self) -> list[str]:
-        """Keys of marks whose manifest is gone."""
+        """Keys of marks without a manifest."""
         return [
             f"{object_keys.checkpoints_prefix(self.job)}{c}/{name}"
             for c, names in sorted(self.marks.items())
@@ -60,7 +59,7 @@ class Survey:
         ]
 
     def under_way(self) -> dict[str, Intent]:
-        """Saves that may still be committed: their attempt owns the job and nothing of their sequence or later counts."""
+        """Saves that may still be committed: their attempt owns the job, and no checkpoint of that sequence or later counts."""
         return {c: i for c, i in self.intents.items() if self._may_land(c)}
 
     def _may_land(self, checkpoint: str) -> bool:
@@ -75,7 +74,7 @@ class Survey:
         return list(dict.fromkeys(e.checkpoint for e in self.entries if e.kind is HeadKind.COMMIT and e.checkpoint))
 
     def known(self, wanted: Mapping[str, str]) -> list[Known]:
-        """What retention looks at, oldest commit first; `wanted`: checkpoint -> why somebody else needs it."""
+        """The input of retention, oldest commit first; `wanted`: checkpoint -> why something else needs it."""
         there, line = set(self.manifests), set(summary(self.entries).checkpoints)
         order = [c for c in self.committed() if c in there]
         needed = self._needed() | dict(wanted)
@@ -98,7 +97,7 @@ class Survey:
 
 
 def survey(store: ObjectStore, job: str, log: HeadLog | None = None) -> Survey:
-    """Look at one job; `log` is read on, a new one without it. Raises StoreError, ProtocolError."""
+    """Survey one job, with the newest entries of `log`, or of a new log. Raises StoreError, ProtocolError."""
     prefix = object_keys.checkpoints_prefix(job)
     marks: dict[str, set[str]] = {}
     sizes: dict[str, int] = {}
@@ -133,15 +132,15 @@ def parse(checkpoint: str) -> tuple[int, int]:
     return int(epoch), int(sequence)
 
 
-# Is everything there that checkpoints need, and how much room does what take?
+# ---- Check: whether all objects that checkpoints need are there
 
-OVERHEAD_BYTES = 64  # what marks, nonce and tag add to a chunk that does not shrink, at most
-Progress = Callable[[str, int, int], None]  # what, done, of; raises to stop
+OVERHEAD_BYTES = 64  # at most added by marks, nonce and tag to an incompressible chunk
+Progress = Callable[[str, int, int], None]  # stage, done, of; raises to stop
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Something that a checkpoint needs is not as it should be."""
+    """An object that a checkpoint needs is missing or wrong."""
 
     job: str
     checkpoint: str
@@ -150,7 +149,7 @@ class Damage:
 
 @dataclass(slots=True)
 class Checked:
-    """What a check looked at and found."""
+    """The scope and findings of a check."""
 
     jobs: int = 0
     checkpoints: int = 0
@@ -160,7 +159,7 @@ class Checked:
 
 
 def check(store: ObjectStore, job: str, keys: Keys, result: Checked, progress: Progress | None) -> None:
-    """Add what is wrong with a job's checkpoints to `result`; with `progress` every byte is read. Raises StoreError."""
+    """Add the damage of a job's checkpoints to `result`; with `progress` every byte is read. Raises StoreError."""
     found = survey(store, job)
     result.jobs += 1
     newest = found.newest
@@ -176,12 +175,12 @@ def check(store: ObjectStore, job: str, keys: Keys, result: Checked, progress: P
     bad = {c: why for c in needed if (why := _misfit(c, sizes))}
     if progress is not None:
         bad |= _read(Reader(store, job, keys), [c for c in needed if c not in bad], result, partial(progress, job))
-    # Each checkpoint once for each thing: chunks are shared, and a pack holds many.
+    # One entry per checkpoint and problem: chunks are shared, and a pack holds many.
     result.damage += dict.fromkeys(Damage(job, checkpoint, why) for c, why in bad.items() for checkpoint in needed[c])
 
 
 def _is_gone(store: ObjectStore, found: Survey, checkpoint: str) -> bool:
-    """Asks again: the head is read after the list of manifests, so it may name one that was written in between."""
+    """Whether the manifest is really gone: the head, read after the list of manifests, may name one written in between."""
     return checkpoint not in found.manifests and store.get_range(object_keys.manifest_key(found.job, checkpoint), 0, 1) is None
 
 
@@ -221,7 +220,7 @@ def _sizes(store: ObjectStore, job: str) -> dict[str, int]:
     return {x.key.rpartition("/")[2]: x.size for x in listed}
 
 
-# ---------------------------------------------------------------- room
+# ---- Room: the bytes that objects take in the store
 
 KINDS = {
     "chunks": "chunks",
@@ -237,13 +236,13 @@ KINDS = {
 
 @dataclass(slots=True)
 class Room:
-    """Bytes of one job, or of all, in the store. Plain bytes are what its checkpoints would take each on its own."""
+    """Bytes of one job, or of all, in the store. Plain bytes are uncompressed."""
 
     kinds: dict[str, int] = field(default_factory=dict)
     objects: int = 0
     checkpoints: int = 0
-    image_bytes: int = 0  # of all checkpoints
-    unique_bytes: int = 0  # plain bytes of different chunks
+    image_bytes: int = 0  # plain bytes of all checkpoints, each on its own
+    unique_bytes: int = 0  # plain bytes of distinct chunks
     chunk_bytes: int = 0  # as stored
 
     @property

@@ -1,11 +1,11 @@
-"""Removes what no checkpoint needs: first checkpoints by the rules of retention, then chunks that none of the rest names.
+"""Removes unneeded objects: first checkpoints by the retention rules, then chunks that no remaining checkpoint names.
 
-Chunks go in two steps with a wait between, and what has been done lies in the store, not here: a list of condemned ones; then,
-later, another look at all manifests, and only what is still not named goes. A controller that dies between any two writes
-leaves a state that the next step understands. Why no writer can lose a chunk: `spotsurfer_agent.control.tasks`.
+Chunks go in two steps with a wait between, and the progress lies in the store, not here: first a list of condemned chunks;
+later a second look at all manifests, and only chunks that are still unnamed go. A controller that dies between any two writes
+leaves a state that the next step can continue. `spotsurfer_agent.control.tasks` explains why no writer can lose a chunk.
 
-Order of looking, each for a reason: chunks before intents (a chunk that is listed and has no save under way afterwards belongs
-to a manifest that the look sees, or to nobody), intents before the head (`survey`), the list before the second look.
+The order of reading matters: chunks before intents (if no save is under way after a chunk was listed, the chunk belongs to a
+manifest that is read later, or to none), intents before the head (see `survey`), the list before the second look.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from spotsurfer_wire.store.port import ObjectStore
 from spotsurfer.core.checkpoints.retention import RetentionRules, Verdict, judge
 from spotsurfer.store.checkpoint_inventory import MANIFEST, Survey, survey
 
-# A look at whether we still lead holds for so long, and half of the wait at most. A successor takes the list over and empties
-# it after its own wait: from then on saves rely on what was on it, and nobody must be left who goes on removing.
+# A check of our leadership is valid for so long, and for half of the wait at most. A successor takes the list over and empties
+# it after its own wait. From then on saves rely on the chunks that were on it, so no other controller may go on removing them.
 LEAD_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What one step is to do. `keys` are of the job's lineage."""
+    """The instructions for one step. `keys` are those of the job's lineage."""
 
     job: str
     rules: RetentionRules
     keys: Keys
-    wanted: Mapping[str, str] = field(default_factory=dict)  # checkpoint -> why somebody needs it
+    wanted: Mapping[str, str] = field(default_factory=dict)  # checkpoint -> why it is needed
     sweep: bool = True  # look for chunks, too: one listing of all of them
-    log: HeadLog | None = None  # one that was read before; it is read on
+    log: HeadLog | None = None  # one that was read before; only its new entries are read
 
 
 @dataclass(slots=True)
 class Step:
-    """What one step did, or in a dry run would do."""
+    """The results of one step, or of a dry run."""
 
     job: str
     verdicts: list[Verdict] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Step:
     condemned_bytes: int = 0
     deleted: int = 0  # chunks and packs
     waits: str = ""  # why chunks were not looked for or not removed yet
-    clean: bool = False  # chunks were looked at and all are needed
+    clean: bool = False  # chunks were checked and all are needed
 
 
 class Collector:
@@ -62,10 +62,10 @@ class Collector:
         self, store: ObjectStore, wait_seconds: float, lead: Callable[[], None], now: Callable[[], float] = clock.monotonic
     ) -> None:
         self._store, self._wait_seconds, self._lead, self._now = store, wait_seconds, lead, now
-        self._seen: dict[str, tuple[str, float]] = {}  # job -> when its list was made, when we first saw it
+        self._seen: dict[str, tuple[str, float]] = {}  # job -> when its list was made, when this process first saw it
 
     def step(self, asked: Asked) -> Step:
-        """Do what can be done now. Raises StoreError, ProtocolError (a manifest that can't be read: no chunk is removed)."""
+        """Do all that is possible now. Raises StoreError, ProtocolError (unreadable manifest: no chunk is removed)."""
         step = Step(asked.job)
         condemned = self._condemned(asked.job)
         sizes = self._chunks(asked.job) if asked.sweep and not condemned.names else {}
@@ -78,7 +78,7 @@ class Collector:
         return step
 
     def plan(self, asked: Asked) -> Step:
-        """What steps would do, without doing it: garbage is counted as if all dropped checkpoints were gone."""
+        """A dry run of all steps: it counts garbage as if all dropped checkpoints were gone."""
         step = Step(asked.job)
         sizes = self._chunks(asked.job)
         found = survey(self._store, asked.job, asked.log)
@@ -134,7 +134,7 @@ class Collector:
                 led_at = now
             self._store.delete([object_keys.chunk_key(asked.job, name), object_keys.pack_key(asked.job, name)])
         step.deleted = len(doomed)
-        # The list stays while a save is under way: it may have found one of them before it was removed.
+        # The list stays while a save is under way: the save may have found one of these chunks before its removal.
         step.waits = _busy(survey(self._store, asked.job, asked.log))
         if not step.waits:
             self._write(asked.job, Condemned())

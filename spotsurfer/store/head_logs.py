@@ -12,12 +12,12 @@ from spotsurfer_wire.store.port import ObjectStore
 from spotsurfer.model.job import AttemptNumber
 from spotsurfer.model.snapshot import HeadSeen
 
-ENTRIES_AT_ONCE = 1000  # of one log: all jobs wait for who reads it
+ENTRIES_AT_ONCE = 1000  # of one log, because all jobs wait during the read
 NONE = HeadSeen(0, AttemptNumber(0), None, 0, final=False, done=False)
 
 
 class HeadLogs:
-    """Reads a log only when somebody has reason to think that it grew, and now and then all the same."""
+    """The head logs of all jobs. It reads a log only if it has probably grown, and now and then anyway."""
 
     def __init__(self, store: ObjectStore, at_least_every: timedelta = timedelta(seconds=60)) -> None:
         self._store = store
@@ -33,18 +33,18 @@ class HeadLogs:
     def seen(self, job: str, now: datetime, fresh: bool) -> HeadSeen:
         """The newest entry and the checkpoints; read again if `fresh` or old. Raises StoreError, ProtocolError.
 
-        Of a log with very many new entries nothing is told before all of them were read, over several calls.
+        If a log has very many new entries, it takes several calls to read them, and nothing is returned before the end.
         """
-        self._asked_at[job] = now  # before it is read: a tick may `keep` meanwhile
+        self._asked_at[job] = now  # before the read: a tick may call `keep` meanwhile
         log, read_at = self.log(job), self._read_at.get(job)
         if fresh or read_at is None or now - read_at >= self._every:
-            self._read_at.pop(job, None)  # what was read of it is not all, until the end was seen
+            self._read_at.pop(job, None)  # the log is incomplete until its end was read
             log.refresh(ENTRIES_AT_ONCE)
             self._read_at[job] = now
         return summary(log.entries)
 
     def keep(self, jobs: Iterable[str], now: datetime) -> None:
-        """Forget the logs of all other jobs that nobody asked for lately."""
+        """Forget the logs of all other jobs that were not requested lately."""
         for job in self._logs.keys() - set(jobs):
             asked_at = self._asked_at.get(job)
             if asked_at is None or now - asked_at >= self._every:
@@ -53,7 +53,7 @@ class HeadLogs:
 
 
 def summary(entries: Sequence[Head]) -> HeadSeen:
-    """What the whole log says."""
+    """The summary of a whole log."""
     if not entries:
         return NONE
     newest = entries[-1]
@@ -78,8 +78,8 @@ def summary(entries: Sequence[Head]) -> HeadSeen:
 
 
 def _since_beginning(entries: Sequence[Head]) -> list[str]:
-    """Checkpoints of the present life of the job. A grant from nothing (a retry) makes older ones another life's; a grant
-    from an older one leaves behind what came after it: what follows does not build on that.
+    """Checkpoints of the job's present life. A grant from nothing (a retry) begins a new life without older checkpoints; a
+    grant from an older checkpoint leaves out those after it, because the job no longer builds on them.
     """
     tip: str | None = None
     parent: dict[str, str | None] = {}
@@ -98,7 +98,7 @@ def _since_beginning(entries: Sequence[Head]) -> list[str]:
 def written_at(entry: Head, now: datetime) -> datetime:
     """When an entry was written, as its writer says; `now` if it names no time with a zone, or one that is yet to come.
 
-    The text is meant for people, and whoever holds the credentials of one machine can write any.
+    The text is for people; anyone with the credentials of one machine can write any time.
     """
     try:
         found = datetime.fromisoformat(entry.at)
@@ -108,7 +108,7 @@ def written_at(entry: Head, now: datetime) -> datetime:
 
 
 def chosen(wanted: str, entries: Sequence[Head]) -> str | None:
-    """The committed checkpoint that a user means: by its name, or by its sequence number alone; None = there is none."""
+    """The committed checkpoint that a user names, in full or by its sequence number alone; None = there is none."""
     made = [e.checkpoint for e in entries if e.kind is HeadKind.COMMIT and e.checkpoint]
     if wanted in made:
         return wanted

@@ -20,21 +20,21 @@ from spotsurfer_wire.store.port import FileStore, Listed, StoreError
 from spotsurfer.model.errors import Conflict
 from spotsurfer.ports.service import LogAsk, LogPart, LogPlace
 
-# A job's output and results as a user sees them: across all moves, each byte once.
+# ---- Streams and results
 
 T = TypeVar("T")
 PIECE_BYTES = 4 << 20
 STREAMS = ("out", "err")
-LOOKS_MAX = 5  # of one reader whose pieces are merged under its eyes
+LOOKS_MAX = 5  # of one reader if pieces are merged during the read
 LOOKS_KEPT = 100  # jobs that are followed
 
 
 def chain(entries: Sequence[Head], attempt: int | None) -> list[int]:
-    """The attempts whose output makes up the job's present life, or the life that `attempt` belonged to, oldest first."""
+    """The attempts with the output of the job's present life, or of the life of `attempt`, oldest first."""
     lives: list[list[int]] = []
     for e in entries:
         if e.kind is HeadKind.COMMIT and e.epoch == 0:
-            lives.append([0])  # a copy: what its origin had printed is kept as that of an attempt 0
+            lives.append([0])  # a copy: its origin's output is kept as that of an attempt 0
         if e.kind is HeadKind.GRANT:
             if e.checkpoint is None or not lives:
                 lives.append([])
@@ -48,8 +48,8 @@ def chain(entries: Sequence[Head], attempt: int | None) -> list[int]:
 
 
 def published(entries: Sequence[Head]) -> Head | None:
-    """The end of the command with the results that count: the newest one, if the job has ended by it. Where it was resumed or
-    closed since then, the newest good one; None = there never was one.
+    """The head entry of the command's end with the valid results: the newest one, if it ended the job. If the job was resumed
+    or closed since then, the newest successful one; None = there is none.
     """
     ends = [e for e in entries if e.done is not None and e.done.reason == "exited"]
     if ends and ends[-1] is entries[-1]:
@@ -64,7 +64,7 @@ def attempts_with_output(entries: Sequence[Head]) -> list[int]:
 
 
 def earlier_runs(entries: Sequence[Head]) -> set[int]:
-    """Attempts with output that is not all part of the present one: the job ended there, or began anew after them."""
+    """Attempts with output outside the present one: the job ended there, or began anew after them."""
     found: set[int] = set()
     owner, newest = 0, max((n for n, e in enumerate(entries) if e.kind is HeadKind.GRANT), default=0)
     for number, e in enumerate(entries):
@@ -78,7 +78,7 @@ def earlier_runs(entries: Sequence[Head]) -> set[int]:
 
 
 def segments(pieces: Iterable[Listed], stream: str, attempts: Sequence[int]) -> list[Segment]:
-    """What to read, in order. A later attempt's first piece cuts what an earlier one wrote beyond it: that work was undone."""
+    """The segments to read, in order. A later attempt's first piece cuts earlier output beyond it: that work was undone."""
     own, found = _by_attempt(pieces), list[Segment]()
     for attempt in attempts:
         mine = log_pieces.cover(own.get((attempt, stream), []))
@@ -97,19 +97,19 @@ def _by_attempt(pieces: Iterable[Listed]) -> dict[tuple[int, str], list[Piece]]:
 
 
 def printed_bytes(pieces: Iterable[Listed]) -> int:
-    """Bytes of output in all these pieces, those that several hold once for each attempt."""
+    """Bytes of output in all these pieces; bytes in several pieces count once per attempt."""
     own = _by_attempt(pieces)
     return sum(s.end - s.start for (_, stream), mine in own.items() if stream in STREAMS for s in log_pieces.cover(mine))
 
 
 class Gone(Exception):
-    """A piece was merged with others while it was to be read: look again."""
+    """A piece was merged with others during the read: list the pieces again."""
 
 
 class Printed:
-    """A job's output as one look into the store shows it.
+    """A job's output as one listing of the store shows it.
 
-    `holders`: the attempts that have printed something. `is_recorded`: the newest one's agent records when.
+    `holders`: the attempts with output. `is_recorded`: whether the newest one's agent records the times of printing.
     """
 
     def __init__(self, store: FileStore, pieces: Sequence[Listed], attempts: Sequence[int]) -> None:
@@ -122,7 +122,7 @@ class Printed:
 
     @property
     def has_gap(self) -> bool:
-        """Whether a stream goes on behind bytes that are in no piece."""
+        """Whether a stream goes on behind bytes that no piece holds."""
         return any(found and found[-1].end > self.end(stream) for stream, found in self._segments.items())
 
     def end(self, stream: str) -> int:
@@ -172,12 +172,12 @@ class Output:
         return self.with_look(job, attempts, lambda printed: printed.read(stream, offset, limit))
 
     def with_look(self, job: str, attempts: Sequence[int], use: Callable[[Printed], T], old_seconds: float = 0.0) -> T:
-        """What `use` makes of the output as it is, or was so many seconds ago. Raises StoreError."""
+        """The result of `use` on the output as it is, or was up to `old_seconds` ago. Raises StoreError."""
         for looks_left in reversed(range(LOOKS_MAX)):
             printed = Printed(self._store, self._look(job, attempts, old_seconds), attempts)
             old_seconds = 0.0
             if printed.has_gap and looks_left:
-                continue  # a listing takes a while: small pieces were removed when it had passed the larger one's place
+                continue  # small pieces were merged during the listing, after it had passed the place of the merged piece
             try:
                 return use(printed)
             except Gone:
@@ -185,7 +185,7 @@ class Output:
         raise StoreError("pieces of it are merged faster than they are read")
 
     def _look(self, job: str, attempts: Sequence[int], old_seconds: float) -> list[Listed]:
-        """One listing, shared by all who follow a job. What those had printed who had it before the present one is known."""
+        """One listing, shared by all readers of a job. The pieces of earlier attempts are kept from earlier listings."""
         known, now = self._looks.get(job), self._now()
         if known is not None and now - known.at < old_seconds:
             return known.found
@@ -217,11 +217,11 @@ class Output:
                 yield piece
 
 
-# A job's output in the order in which it was printed, with places in it by time and by number of lines.
+# ---- Order: output in the order of printing, with places in it by time and by number of lines
 #
-# The streams stay what they are; the record of times (`spotsurfer_agent/times.py`) says how far each was at what time, and so
-# which bytes were printed between which. What it does not cover is shown as well: first what older agents printed, stdout
-# before stderr, and last what was printed so lately that no row of it is there yet.
+# The streams stay as they are. The record of times (`spotsurfer_wire.log_pieces`) holds the length of each stream at each time,
+# and so the order of the bytes of both. Output that it does not cover is shown, too: first the output of older agents, stdout
+# before stderr, and last the output that is so recent that no row covers it yet.
 
 BLOCK_ROWS = 2048
 AHEAD_BYTES = 1 << 20
@@ -230,9 +230,9 @@ BEHIND_BYTES = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Bytes [start, end) of one stream with nothing of the other in between.
+    """Bytes [start, end) of one stream with no bytes of the other in between.
 
-    `row`: where in the record that stands, `row_after`: where what comes next does.
+    `row`: its place in the record, `row_after`: the place of the next run.
     """
 
     stream: str
@@ -254,7 +254,7 @@ def begin(printed: Printed, ask: LogAsk) -> LogPlace:
 
 
 def pick(printed: Printed, ask: LogAsk) -> tuple[list[LogPart], LogPlace]:
-    """The output from `ask.place` on, at most `ask.limit` bytes of it, and where to go on. Raises StoreError, Gone."""
+    """The output from `ask.place` on, at most `ask.limit` bytes, and the place to go on. Raises StoreError, Gone."""
     reader, parts, place, room = _Reader(printed), list[LogPart](), ask.place, ask.limit
     for run in runs(printed, _Record(printed), ask):
         data = reader.ahead(run.stream, run.start, min(run.end, run.start + room))
@@ -269,7 +269,7 @@ def pick(printed: Printed, ask: LogAsk) -> tuple[list[LogPart], LogPlace]:
 
 
 def _put(parts: list[LogPart], new: LogPart) -> None:
-    """One part of what one stream printed within one second."""
+    """Append a part, joined with the last one if both are of one stream and second."""
     last = parts[-1] if parts else None
     if last is not None and (last.stream, last.recorded, _whole(last)) == (new.stream, new.recorded, _whole(new)):
         parts[-1] = replace(last, data=last.data + new.data)
@@ -282,7 +282,7 @@ def _whole(part: LogPart) -> int | None:
 
 
 def runs(printed: Printed, record: _Record, ask: LogAsk) -> Iterator[Run]:
-    """What there is from `ask.place` on, in order. With `ask.in_order` no more of two streams than what the record covers."""
+    """The runs from `ask.place` on, in order. With `ask.in_order`, of two streams only the part that the record covers."""
     at = {"out": ask.place.out, "err": ask.place.err}
     end = {s: printed.end(s) for s in STREAMS}
     until = {s: getattr(ask.until, s) if ask.until is not None else sys.maxsize for s in STREAMS}
@@ -309,7 +309,7 @@ def runs(printed: Printed, record: _Record, ask: LogAsk) -> Iterator[Run]:
                     row.milliseconds > 0,
                 )
             if at[s] < goal and waits:
-                return  # it is on its way into the store, and comes before what is there of the other one
+                return  # missing bytes are on their way into the store, and come before those of the other stream
     if not waits:
         for s in ask.streams:
             if at[s] < min(end[s], until[s]):
@@ -317,7 +317,7 @@ def runs(printed: Printed, record: _Record, ask: LogAsk) -> Iterator[Run]:
 
 
 def _last_lines(printed: Printed, record: _Record, ask: LogAsk, lines: int) -> LogPlace:
-    """Where the last lines begin: the record is read from its end, and more of it as long as it does not reach."""
+    """Where the last lines begin: it reads the record from its end, and more of it until there are enough lines."""
     block = BLOCK_ROWS
     while True:
         first = max(0, record.count - block)
@@ -331,12 +331,12 @@ def _last_lines(printed: Printed, record: _Record, ask: LogAsk, lines: int) -> L
 
 
 def _later(a: LogPlace, b: LogPlace) -> LogPlace:
-    """The later one of two places in one output; each has all that one before it has."""
+    """The later one of two places in one output."""
     return b if b.out >= a.out and b.err >= a.err else a
 
 
 def _count_back(reader: _Reader, found: list[Run], base: LogPlace, lines: int) -> LogPlace | None:
-    """Where the last lines of these runs begin; None where there are fewer of them."""
+    """Where the last lines of these runs begin; None if there are fewer."""
     place = base
     for run in found:
         place = replace(place, times=run.row_after, **{run.stream: run.end})
@@ -379,7 +379,7 @@ class _Record:
             yield number * ROW_BYTES, row
 
     def _row(self, number: int, block: int) -> Row | None:
-        """One row; where it is not at hand it is read with those that follow row `block`."""
+        """One row; if it is not cached, it is read together with the rows that follow row `block`."""
         first, have = self._block
         if not first <= number < first + len(have):
             have = list(time_rows(self._printed.read("times", block * ROW_BYTES, BLOCK_ROWS * ROW_BYTES)))
@@ -404,27 +404,27 @@ class _Record:
         return LogPlace(row.out, row.err, number * ROW_BYTES) if row is not None else LogPlace()
 
     def place(self, at: LogPlace) -> int:
-        """Where to read on: as told, unless nobody told, or a job that went back has fewer rows now."""
+        """Where to read on in the record: as given in `at`, if it is given and a job that went back still has that row."""
         if 0 < at.times <= self.count * ROW_BYTES or not (at.out or at.err):
             return at.times - at.times % ROW_BYTES
         return self._first(lambda row: row.out > at.out or row.err > at.err) * ROW_BYTES
 
     def since(self, seconds: float) -> LogPlace:
-        """How far the streams were at that time. Raises Conflict where there is output and nobody recorded it."""
+        """How far the streams were at that time. Raises Conflict if the job has output without a record."""
         if not self.count and any(self._printed.end(s) for s in STREAMS):
             raise Conflict("nobody recorded when it was printed: its machines ran an older agent. Leave --since out.")
         return self.after(self._first(lambda row: row.milliseconds >= seconds * 1000))
 
 
 class _Reader:
-    """Bytes of the streams: each piece is asked for once, however short the runs are."""
+    """Bytes of the streams: it requests each piece once, however short the runs are."""
 
     def __init__(self, printed: Printed) -> None:
         self._printed = printed
         self._have = {s: (0, b"") for s in STREAMS}
 
     def ahead(self, stream: str, start: int, end: int) -> bytes:
-        """These bytes, of a reader that goes forward; fewer only where there are no more."""
+        """These bytes, for reading forward; fewer only at the end of the stream."""
         first, data = self._have[stream]
         if not first <= start <= end <= first + len(data):
             data = self._printed.read(stream, start, max(AHEAD_BYTES, end - start))
@@ -432,7 +432,7 @@ class _Reader:
         return data[start - first : end - first]
 
     def behind(self, stream: str, start: int, end: int) -> bytes:
-        """Some bytes that end at `end`, of a reader that goes backward; none before `start`."""
+        """Some bytes that end at `end`, for reading backward; none before `start`."""
         first, data = self._have[stream]
         if not first < end <= first + len(data):
             first = max(0, end - BEHIND_BYTES)

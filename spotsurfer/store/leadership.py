@@ -1,4 +1,4 @@
-"""Who leads a store: its family, and within it the newest generation."""
+"""Leadership of a store: it belongs to one family, and the newest generation of that family leads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OVERWRITES = (
 
 
 def claim_store(store: ObjectStore, family: str, url: str, key: str = "") -> None:
-    """Make the store ours or see that it is. `key`: fingerprint of our secret. Raises StoreOwned, StoreUnwritable."""
+    """Claim the store, or check that it is ours. `key`: our secret's fingerprint. Raises StoreOwned, StoreUnwritable."""
     info = json_codec.encode(StoreInfo(family, key=key))
     try:
         if not keeps_first(store):
@@ -44,12 +44,12 @@ def claim_store(store: ObjectStore, family: str, url: str, key: str = "") -> Non
 
 
 class Leadership:
-    """One generation entry a start; the next one ends this one's right to act.
+    """One generation entry per start; the next one ends this one's right to act.
 
-    There is no lease to renew: within one host a lock on the state folder keeps two controllers apart, and an old controller
-    that wakes up after its successor began finds the newer entry before it acts. What changes the cloud needs a check that
-    succeeded just before: a controller that lost the store, not the cloud, would end its successor's machines. The store guards
-    itself: launch tokens and head entries are the same for all generations, so nothing is done twice there.
+    No lease is renewed: on one host a lock on the state folder keeps two controllers apart, and an old controller that wakes up
+    after its successor began finds the newer entry before it acts. An action that changes the cloud needs a successful check
+    just before, because a controller that lost the store, but not the cloud, would end its successor's machines. The store
+    needs no check: launch tokens and head entries are the same for all generations, so nothing happens twice there.
     """
 
     def __init__(self, store: ObjectStore, clock: Clock) -> None:
@@ -73,10 +73,10 @@ class Leadership:
         return number
 
     def check(self) -> None:
-        """Raises Superseded when somebody took over, StoreError when that can't be known.
+        """Raises Superseded if a newer controller took over, StoreError if that can't be determined.
 
-        That can't be known either where our own entry is gone: then it is another store, as a folder is on which nothing is
-        mounted any more.
+        It can't be determined either if our own entry is gone: then it is another store, for example a mount point without its
+        file system.
         """
         if self._store.get(object_keys.controller_key(self.generation + 1)) is not None:
             raise Superseded(f"controller generation {self.generation + 1} leads now; generation {self.generation} stops")

@@ -1,7 +1,7 @@
-"""The family's master secret: what names, seals and encrypts all checkpoints is derived from it. It never enters the store.
+"""The family's master secret: all keys that name, seal and encrypt checkpoints derive from it. It never enters the store.
 
-Whoever loses it can't read the checkpoints any more; `spotsurfer backup` saves it. A store remembers a fingerprint of it, so
-that a controller with another one says so at its start and not when a restore fails.
+Without it the checkpoints can't be read any more; `spotsurfer backup` saves it. A store holds a fingerprint of it, so that a
+controller with another secret fails at its start and not at a restore.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ class StoreKey:
 
     @property
     def fingerprint(self) -> str:
-        """Tells two secrets apart and gives nothing away."""
+        """A fingerprint that distinguishes two secrets and reveals nothing."""
         return fingerprint(self.master)
 
     def secret_of(self, lineage: str) -> str:
-        """What an agent of this lineage is given, in hexadecimal digits."""
+        """The secret for agents of this lineage, in hexadecimal digits."""
         return lineage_secret(self.master, lineage).hex()
 
     def access_secret_of(self, job: str, attempt: int) -> bytes:
-        """What seals the credentials that are handed to this attempt."""
+        """The key that seals the credentials for this attempt."""
         return access_secret(self.master, job, attempt)
 
     def voucher_of(self, job: str, attempt: int) -> bytes:
-        """What user-data of this attempt carries: it opens what user-data leaves out, as long as that is there."""
+        """The voucher in this attempt's user-data: it opens the part that user-data leaves out, as long as that is there."""
         return voucher(self.master, job, attempt)
 
     def host_seed_of(self, job: str, attempt: int) -> bytes:
-        """The private half of the key by which this attempt's machine is known."""
+        """The private host key of this attempt's machine."""
         return host_seed(self.master, job, attempt)
 
     def keys_of(self, lineage: str) -> Keys:
@@ -50,9 +50,9 @@ class StoreKey:
 
 
 def load(path: Path, encrypts: bool = False) -> StoreKey:
-    """The secret in `path`, made on first use with mode 0600, whole or not at all.
+    """The secret in `path`, made atomically on first use with mode 0600.
 
-    Raises ConfigError where the file can't be made or read, can be read by others, or holds anything else.
+    Raises ConfigError if the file can't be made or read, can be read by others, or holds anything else.
     """
     try:
         if not path.exists():
@@ -74,7 +74,7 @@ def load(path: Path, encrypts: bool = False) -> StoreKey:
 
 
 def _make(path: Path) -> None:
-    """Linked into its place when it is on the disk: two that start at once get the same one, a crash leaves no half of it."""
+    """Make the file and link it into place once it is on disk: two starts at once get the same one, a crash leaves no part."""
     partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

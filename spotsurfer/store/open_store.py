@@ -1,4 +1,4 @@
-"""Opening the store as this host reaches it, and the probe for create-if-absent."""
+"""Opens the store as this host reaches it, and probes it for create-if-absent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spotsurfer_wire.store.port import ObjectStore, Rights
 
 from spotsurfer.config.settings import Settings
 
-# Whether a store keeps the one promise that everything rests on: an object that is there can't be created again.
+# ---- Probe: everything relies on one promise of the store, that an existing object can't be created again
 
 
 def keeps_first(store: ObjectStore) -> bool:
@@ -21,26 +21,26 @@ def keeps_first(store: ObjectStore) -> bool:
     speak its protocol may ignore the condition.
     """
     key = f"proof-{secrets.token_hex(8)}"
-    store.create(key, b"first")  # what it answers says nothing: a client that asked again after a lost answer finds its own
+    store.create(key, b"first")  # the answer says nothing: a client that retries after a lost answer finds its own object
     second = store.create(key, b"second")
     kept = store.get(key) == b"first"
     store.delete([key])
     return kept and not second
 
 
-# The store as this host reaches it: with credentials that a plug-in for that kind of store finds, else as obstore does.
+# ---- Opening: with credentials from a plug-in for that kind of store, else with obstore's own
 #
-# obstore knows keys in the environment and a machine's role; people's profiles (`AWS_PROFILE`, single sign-on, a role that
-# another one takes) are found by the cloud's own library, which the plug-in asks.
+# obstore knows keys in the environment and a machine's role. The plug-in asks the cloud's own library, which also finds
+# people's profiles (`AWS_PROFILE`, single sign-on, assumed roles).
 
 
 def open_for(settings: Settings) -> ObstoreStore:
-    """[store] of the configuration. Raises what `open_store` does, and ConfigError where the credentials' source is wrong."""
+    """[store] of the configuration. Raises as `open_store` does, and ConfigError if the credentials' source is wrong."""
     return open_store(settings.store_url, settings.store.options, rights(settings))
 
 
 def rights(settings: Settings) -> Rights | None:
-    """Credentials for the store; None: its options have some, or nobody knows that kind of store."""
+    """Credentials for the store; None: its options have some, or no plug-in knows that kind of store."""
     if SECRET_OPTIONS & {name.lower().removeprefix("aws_") for name in settings.store.options}:
         return None
     scheme = urlsplit(settings.store_url).scheme

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent.prepare.inputs import delivery as fetching
-from spotsurfer_agent.prepare.inputs import sources
+from spotsurfer_agent.prepare.inputs import download, sources
 from spotsurfer_agent.prepare.inputs.cache import Cache
 from spotsurfer_agent.prepare.inputs.delivery import Delivery
 from spotsurfer_agent.prepare.inputs.sources import InputTrouble, Sources, Unreachable
@@ -144,7 +143,7 @@ def test_a_file_from_the_web_with_its_checksum(tmp_path: Path, web: Web) -> None
 def test_a_large_file_that_is_cut_off_again_and_again_arrives(
     ranges: bool, tmp_path: Path, web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetching, "PART_BYTES", 1 << 20)
+    monkeypatch.setattr(download, "PART_BYTES", 1 << 20)
     monkeypatch.setattr(sources, "PIECE_BYTES", 1 << 16)
     data = os.urandom((5 << 20) + 77)
     web.files["/big"] = Mood(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spotsurfer_agent.criu import images
 from spotsurfer_agent.criu.images import Pagemap, PageRun
-from spotsurfer_agent.restore.pager import layout, workers
+from spotsurfer_agent.restore.pager import fetch_order, layout, workers
 from spotsurfer_agent.restore.pager.layout import Run, Space
 from spotsurfer_wire.linux.buffers import PAGE
 from spotsurfer_wire.manifest import Extents
@@ -90,14 +90,14 @@ def test_pages_that_are_zeros_are_not_waited_for():
 def test_what_was_touched_first_comes_first_the_next_time():
     maps = {7: Pagemap("pages-1.img", (PageRun(0x10000, 4, 0, True), PageRun(0x20000, 2, 6, True)))}
     whole = layout.Layout({"pages-1.img": FILE})
-    first = layout.Order(maps, whole, None)
+    first = fetch_order.Order(maps, whole, None)
     assert list(first.all_chunks()) == [0, 1]
     first.touched(7, 0x20000)
-    again = layout.Order(maps, whole, first.learned())
+    again = fetch_order.Order(maps, whole, first.learned())
     assert again.first_chunks() == [1]
     assert list(again.all_chunks()) == [1, 0]
     for hint in (b"{", b"[]", b'{"windows": [[1]]}', b'{"windows": 3}', b"[" * 100_000, b'{"windows": [[1e999, 1]]}'):
-        assert layout.Order(maps, whole, hint).first_chunks() == []
+        assert fetch_order.Order(maps, whole, hint).first_chunks() == []
 
 
 def _message(*fields: tuple[int, int]) -> bytes:

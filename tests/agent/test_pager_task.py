@@ -15,7 +15,8 @@ import pytest
 from spotsurfer_agent.linux import userfaultfd
 from spotsurfer_agent.restore.pager import page_fault_server, protocol
 from spotsurfer_agent.restore.pager.feeder import Feeder
-from spotsurfer_agent.restore.pager.layout import Layout, Order, Run, Space
+from spotsurfer_agent.restore.pager.fetch_order import Order
+from spotsurfer_agent.restore.pager.layout import Layout, Run, Space
 from spotsurfer_agent.restore.pager.page_fault_server import Image
 from spotsurfer_agent.restore.pager.process_memory import Task, Unplaceable
 from spotsurfer_wire.linux.buffers import PAGE

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent.prepare.inputs import delivery
+from spotsurfer_agent.prepare.inputs import download
 from spotsurfer_agent.prepare.inputs.cache import Cache
 from spotsurfer_agent.prepare.inputs.delivery import Delivery
 from spotsurfer_agent.prepare.inputs.sources import Sources
@@ -42,7 +42,7 @@ def deadly(doomed: int) -> None:
 
 def main(base: str, cache: str, doomed: str, *sources: str) -> None:
     """Exit status 0: it ended before it came to that."""
-    delivery.PART_BYTES = 1 << 20
+    download.PART_BYTES = 1 << 20
     store = open_store("file://" + base + "/store")
     inputs = Delivery(Path(base), Cache(Path(cache)), Sources())
     deadly(int(doomed))

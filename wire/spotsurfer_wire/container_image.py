@@ -81,7 +81,7 @@ class Pins:
         return self._known
 
     def write(self, reference: str, digest: str, architecture: str, packed_bytes: int) -> Pin:
-        """Write the pin, unless another attempt was faster: then its pin counts. Raises ImageError, StoreError."""
+        """Write the pin, unless another attempt was faster: then its pin counts. Raises StoreError."""
         wanted = Pin(reference, digest, architecture, packed_bytes, clock.utc_text())
         if self._store.create(self._key, encode(wanted)):
             self._known = wanted

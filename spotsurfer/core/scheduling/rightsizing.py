@@ -252,9 +252,7 @@ def begins_on(policy: Size, terms: SizeTerms, peaks: Sequence[float], guarded: b
 SIZED = "another size is better"  # beginning of the purpose of machines ordered for another size
 ORDERED = "a machine was ordered: it is thought about anew after the next look"
 PAUSE_SECONDS = 15.0  # pause of a move as long as none was made
-LEAST_BYTES = (
-    1 << 30
-)  # of a type, unless the job allows less: with half of it agent and CRIU can't save a machine that is full
+LEAST_BYTES = 1 << 30  # of a type, unless the job allows less: with half of it agent and CRIU can't save a machine that is full
 SAME_PRICE, SAME_MOVE = 0.1, 0.25  # terms that differ by less are the same
 MICROS = 1e6
 

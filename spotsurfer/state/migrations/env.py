@@ -1,4 +1,4 @@
-"""Alembic's entry: the connection is handed over by `spotsurfer.state.db`."""
+"""Alembic's entry: `spotsurfer.state.db` hands over the connection."""
 
 from __future__ import annotations
 

@@ -27,8 +27,9 @@ from spotsurfer_agent.host.cgroup import JobCgroup
 from spotsurfer_agent.linux import syscalls, userfaultfd
 from spotsurfer_agent.restore.pager import image_files, page_fault_server, workers
 from spotsurfer_agent.restore.pager.feeder import Feeder
+from spotsurfer_agent.restore.pager.fetch_order import Order
 from spotsurfer_agent.restore.pager.image_files import Streamer
-from spotsurfer_agent.restore.pager.layout import Order, Use
+from spotsurfer_agent.restore.pager.layout import Use
 from spotsurfer_agent.restore.pager.protocol import BLAME_IMAGE, ORDER, STATE, Loss, PagerPlan, Phase, myself
 from spotsurfer_agent.restore.pager.workers import Holders, Workers, lose
 

@@ -1,10 +1,8 @@
-"""Which page comes from where and when: a process's address space, the chunks of its pages, the order of fetching."""
+"""Which page comes from where: the address space of a process, and the chunks of its pages."""
 
 from __future__ import annotations
 
 import itertools
-import json
-import threading
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +13,7 @@ import numpy.typing as npt
 from spotsurfer_wire.linux.buffers import PAGE
 from spotsurfer_wire.manifest import Extents
 
-from spotsurfer_agent.criu.images import Pagemap, PageRun
+from spotsurfer_agent.criu.images import Pagemap
 
 # ---- Space: what of a process's memory must be brought, and what of it is there. Pure: addresses and page numbers, no memory.
 #
@@ -248,79 +246,3 @@ def in_order(lists: Iterable[list[int]]) -> Iterator[int]:
             if number not in seen:
                 seen.add(number)
                 yield number
-
-
-# ---- Order: memory that was touched first after the last restore is fetched first, then the rest by position
-#
-# A process has the same addresses on another machine, so the order remembers the addresses of the first faults.
-
-WINDOW = 64 << 10  # granularity, in bytes of a job's memory
-WINDOWS_MAX = 4096
-
-
-class Order:
-    """The order of one restore. `touched` may be called from any thread."""
-
-    def __init__(self, maps: dict[int, Pagemap], layout: Layout, learned: bytes | None) -> None:
-        self._maps, self._layout = maps, layout
-        self._before = _windows(learned)
-        self._touched: dict[tuple[int, int], None] = {}
-        self._lock = threading.Lock()
-
-    def touched(self, pid: int, address: int) -> None:
-        """A thread of the job waited for a page there."""
-        with self._lock:
-            if len(self._touched) < WINDOWS_MAX:
-                self._touched.setdefault((pid, address // WINDOW))
-
-    def first_chunks(self) -> list[int]:
-        """The chunks that will be wanted at once, as far as known."""
-        return list(in_order(self._of_window(pid, window) for pid, window in self._before))
-
-    def all_chunks(self) -> Iterator[int]:
-        """All chunks, in the order of fetching."""
-        rest = (
-            self._layout.files[pages.file].chunks(r.at, r.at + r.pages)
-            for pages in self._maps.values()
-            for r in pages.runs
-            if r.lazy
-        )
-        return in_order([self.first_chunks(), *rest])
-
-    def learned(self) -> bytes:
-        """For the next restore: the memory that was waited for, then the earlier order."""
-        with self._lock:
-            windows = list(dict.fromkeys([*self._touched, *self._before]))[:WINDOWS_MAX]
-        return json.dumps({"windows": windows}).encode()
-
-    def _of_window(self, pid: int, window: int) -> list[int]:
-        pages = self._maps.get(pid)
-        if pages is None:
-            return []
-        first, out = window * WINDOW, list[int]()
-        i = max(bisect_right(pages.runs, first, key=_order_start) - 1, 0)
-        while i < len(pages.runs) and pages.runs[i].start < first + WINDOW:
-            out += self._overlap(pages.file, pages.runs[i], first) if pages.runs[i].lazy else []
-            i += 1
-        return out
-
-    def _overlap(self, file: str, r: PageRun, first: int) -> list[int]:
-        lower, upper = max(r.start, first), min(r.start + r.pages * PAGE, first + WINDOW)
-        if lower >= upper:
-            return []
-        at = r.at - r.start // PAGE
-        return self._layout.files[file].chunks(at + lower // PAGE, at + upper // PAGE)
-
-
-def _order_start(r: PageRun) -> int:
-    return r.start
-
-
-def _windows(learned: bytes | None) -> list[tuple[int, int]]:
-    """The order that an earlier pager wrote. Anything else is ignored, because it is only a hint."""
-    try:
-        raw = json.loads(learned or b"{}")
-        found = [(int(pid), int(window)) for pid, window in raw.get("windows", [])]
-    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
-        return []
-    return found[:WINDOWS_MAX]

@@ -23,7 +23,8 @@ from spotsurfer_wire.linux.buffers import PAGE
 from spotsurfer_agent.criu.images import Pagemap, receive_descriptor, receive_exactly
 from spotsurfer_agent.host import shim_protocol
 from spotsurfer_agent.restore.pager.feeder import Feeder, Wanted
-from spotsurfer_agent.restore.pager.layout import Layout, Order, Space, runs
+from spotsurfer_agent.restore.pager.fetch_order import Order
+from spotsurfer_agent.restore.pager.layout import Layout, Space, runs
 from spotsurfer_agent.restore.pager.process_memory import Standing, Task
 from spotsurfer_agent.restore.pager.workers import NOBODY, PROCESSES_MAX, Workers
 
