@@ -25,6 +25,7 @@ from spotsurfer.state import jobs as rows
 from spotsurfer.state import observations, timeline, usage
 
 # ---- Progress: the time that a job ran, without work that was lost with a machine and must be repeated
+
 KEPT_ALL = ("keeping", "drained", "finished")  # an agent's last state if nothing is lost with its machine
 
 
@@ -69,6 +70,7 @@ def _ran(a: Attempt, until: datetime | None, report: Report | None) -> float:
 
 
 # ---- Recorder: turns news in reports, and price changes, into timeline events and figures
+
 log = structlog.get_logger()
 GROWTH = 1.5  # factor of memory that a machine needs after a near miss; the next size of most families has twice
 Data = dict[str, str | int | float | bool | None]

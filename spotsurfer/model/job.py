@@ -12,8 +12,6 @@ from typing import NewType
 
 from spotsurfer.model.market import Market, Pool
 
-# ---- Ids
-
 JobId = NewType("JobId", str)
 AttemptNumber = NewType("AttemptNumber", int)
 InstanceId = NewType("InstanceId", str)

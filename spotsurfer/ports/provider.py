@@ -60,8 +60,6 @@ class Witness(Protocol):
         ...
 
 
-# ---- Provider
-
 MACHINE_BASE = "/var/lib/spotsurfer"  # the agent's folder on machines
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from spotsurfer_agent.control.notices import Said
+from spotsurfer_agent.control.notices import ServiceNotice
 from spotsurfer_wire import json_codec, messages, object_keys
 from spotsurfer_wire.manifest import Stored
 from spotsurfer_wire.messages import AgentState as S
@@ -220,7 +220,7 @@ def test_a_metadata_service_that_fails_disturbs_nothing(world):
 
 def test_rebalance_is_told_and_nothing_else(world):
     machine = running(world)
-    machine.service.said = Said("rebalance", "{}", None)
+    machine.service.said = ServiceNotice("rebalance", "{}", None)
     for _ in range(5):
         world.turn()
     assert machine.state is S.RUNNING

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from spotsurfer_agent.control.facts import Do, Facts, Hold, PowerOff, Release, Renew, Shut, Task, Warning
+from spotsurfer_agent.control.facts import Do, Facts, Hold, Notice, PowerOff, Release, Renew, Shut, Task
 from spotsurfer_agent.control.state_machine import GUARDS, TABLE, Event, State, happened, step
 from spotsurfer_agent.ports.engine import WorkloadState as W
 from spotsurfer_wire.messages import AgentState as S
@@ -32,11 +32,11 @@ EDGES: list[tuple[State, Facts, Event]] = [
     (state(S.BOOT), facts(**{**KEPT, "head": GONE_ON}), Event.KEPT),
     (state(S.BOOT), facts(**{**KEPT, "head": BACK}), Event.RETURNED),
     (state(S.BOOT), facts(head=THEIRS), Event.LOST_IT),
-    (state(S.BOOT), facts(**NEW, warning=NOTICE), Event.UNNEEDED),
+    (state(S.BOOT), facts(**NEW, notice=NOTICE), Event.UNNEEDED),
     (state(S.STANDBY), facts(workload=W.ABSENT), Event.GRANTED),
     (state(S.STANDBY), facts(**NEW, refusal="protocol 9"), Event.REFUSED),
     (state(S.STANDBY), facts(**NEW, desired=desired(Want.STOP)), Event.UNNEEDED),
-    (state(S.STANDBY), facts(workload=W.ABSENT, warning=NOTICE), Event.UNNEEDED),
+    (state(S.STANDBY), facts(workload=W.ABSENT, notice=NOTICE), Event.UNNEEDED),
     (state(S.STANDBY), facts(workload=W.ABSENT, desired=DRAIN), Event.UNNEEDED),
     (state(S.RESTORING), facts(outcome=ended(Task.BEGIN)), Event.STARTED),
     (state(S.RESTORING), facts(outcome=ended(Task.BEGIN, "no chunk", kind="restore")), Event.FAILED),
@@ -44,7 +44,7 @@ EDGES: list[tuple[State, Facts, Event]] = [
     (state(S.RESTORING), facts(busy=Task.BEGIN, head=THEIRS), Event.LOST_IT),
     (state(S.RUNNING, freeze_at=900.0), facts(), Event.SAVE_DUE),
     (state(S.RUNNING), facts(desired=desired(save_at_least=2)), Event.SAVE_DUE),
-    (state(S.RUNNING), facts(warning=NOTICE), Event.DRAIN),
+    (state(S.RUNNING), facts(notice=NOTICE), Event.DRAIN),
     (state(S.RUNNING), facts(desired=DRAIN), Event.DRAIN),
     (state(S.RUNNING), facts(workload=W.EXITED), Event.EXITED),
     (state(S.RUNNING), facts(workload=W.EXITED, step_due=True, desired=DRAIN), Event.STEP_DUE),
@@ -60,7 +60,7 @@ EDGES: list[tuple[State, Facts, Event]] = [
     (state(S.STEPPING), facts(busy=Task.STEP, head=THEIRS), Event.LOST_IT),
     (state(S.SAVING), facts(outcome=ended(Task.LIVE, save=SAVED)), Event.SAVED),
     (state(S.SAVING), facts(outcome=ended(Task.LIVE, "link cut", kind="save")), Event.SAVE_FAILED),
-    (state(S.SAVING), facts(busy=Task.LIVE, warning=NOTICE), Event.DRAIN),
+    (state(S.SAVING), facts(busy=Task.LIVE, notice=NOTICE), Event.DRAIN),
     (state(S.SAVING), facts(busy=Task.LIVE, desired=desired(Want.STOP)), Event.STOPPED),
     (state(S.SAVING), facts(busy=Task.LIVE, head=THEIRS), Event.LOST_IT),
     (
@@ -72,7 +72,7 @@ EDGES: list[tuple[State, Facts, Event]] = [
     (state(S.DRAINING), facts(**{**KEPT, "rules": RULES}), Event.FINAL_SAVED),
     (state(S.KEEPING), facts(**{**KEPT, "head": BACK}, desired=DRAIN), Event.RETURNED),
     (state(S.KEEPING), facts(**KEPT, desired=desired(Want.STOP)), Event.UNNEEDED),
-    (state(S.KEEPING), facts(**KEPT, warning=NOTICE, now=1116.0), Event.UNNEEDED),
+    (state(S.KEEPING), facts(**KEPT, notice=NOTICE, now=1116.0), Event.UNNEEDED),
     (state(S.KEEPING, since=930.0), facts(**KEPT), Event.UNNEEDED),
     (state(S.KEEPING), facts(**{**KEPT, "head": dataclasses.replace(GONE_ON, checkpoint="000003-000003")}), Event.UNNEEDED),
     (state(S.KEEPING), facts(**{**KEPT, "head": CLOSED}), Event.UNNEEDED),
@@ -87,8 +87,8 @@ EDGES: list[tuple[State, Facts, Event]] = [
     (state(S.DRAINING), facts(workload=W.EXITED, desired=DRAIN, step_due=True), Event.STEP_DUE),
     (state(S.DRAINING), facts(workload=W.EXITED, desired=DRAIN), Event.EXITED),
     (state(S.DRAINING), facts(workload=W.LOST, desired=DRAIN), Event.VANISHED),
-    (state(S.DRAINING), facts(warning=NOTICE, now=1116.0), Event.LATE),
-    (state(S.DRAINING), facts(busy=Task.FINAL, warning=NOTICE, now=1181.0), Event.LATE),
+    (state(S.DRAINING), facts(notice=NOTICE, now=1116.0), Event.LATE),
+    (state(S.DRAINING), facts(busy=Task.FINAL, notice=NOTICE, now=1181.0), Event.LATE),
     (state(S.DRAINING), facts(busy=Task.FINAL, desired=desired(Want.STOP)), Event.STOPPED),
     (state(S.DRAINING), facts(busy=Task.FINAL, head=THEIRS), Event.LOST_IT),
     (state(S.PUBLISHING), facts(workload=W.EXITED, head=CLOSED, own_done=True), Event.PUBLISHED),
@@ -145,7 +145,7 @@ def test_a_drain_that_is_wanted_of_somebody_elses_turn_is_waited_out():
 
 
 def test_a_rebalance_notice_moves_nothing():
-    warned = facts(warning=Warning("rebalance", "r", None))
+    warned = facts(notice=Notice("rebalance", "r", None))
     assert step(state(S.RUNNING), warned)[0].name is S.RUNNING
     assert step(state(S.STANDBY), dataclasses.replace(warned, workload=W.ABSENT, head=None))[0].name is S.STANDBY
 
@@ -185,9 +185,9 @@ def test_a_failed_live_save_is_tried_again_later_and_later():
 
 
 def test_a_live_save_under_way_is_overtaken_by_the_final_one_at_once():
-    after, effects = step(state(S.SAVING), facts(busy=Task.LIVE, warning=NOTICE))
+    after, effects = step(state(S.SAVING), facts(busy=Task.LIVE, notice=NOTICE))
     assert (after.name, effects) == (S.DRAINING, ())
-    after, effects = step(after, facts(outcome=ended(Task.LIVE, "torn"), warning=NOTICE))
+    after, effects = step(after, facts(outcome=ended(Task.LIVE, "torn"), notice=NOTICE))
     assert (after.name, effects) == (S.DRAINING, (Do(Task.FINAL),))
 
 
@@ -211,7 +211,7 @@ def test_failure_belongs_to_the_drain_that_was_begun():
 def test_after_a_notice_a_failed_final_save_is_tried_until_the_window_closes():
     current, tries, now, outcome = state(S.RUNNING), 0, 1000.0, None
     while current.name is not S.OVERRUN:
-        current, effects = step(current, facts(now=now, warning=NOTICE, outcome=outcome))
+        current, effects = step(current, facts(now=now, notice=NOTICE, outcome=outcome))
         tries += effects.count(Do(Task.FINAL))
         outcome = ended(Task.FINAL, "link cut") if Do(Task.FINAL) in effects else None
         now += 0.5
@@ -222,11 +222,11 @@ def test_after_a_notice_a_failed_final_save_is_tried_until_the_window_closes():
 
 def test_a_notice_drains_even_where_the_drain_that_was_asked_for_failed():
     failed = state(S.RUNNING, drain_failed=4)
-    assert step(failed, facts(desired=DRAIN, warning=NOTICE))[1] == (Do(Task.FINAL),)
+    assert step(failed, facts(desired=DRAIN, notice=NOTICE))[1] == (Do(Task.FINAL),)
 
 
 def test_a_final_save_under_way_at_the_deadline_is_let_go_on_for_a_while():
-    late = facts(warning=NOTICE, now=1119.0, busy=Task.FINAL)
+    late = facts(notice=NOTICE, now=1119.0, busy=Task.FINAL)
     assert step(state(S.DRAINING), late)[0].name is S.DRAINING
 
 
@@ -272,7 +272,7 @@ def test_held_and_another_owner_is_the_end():
 
 def test_nothing_is_saved_while_held():
     current = state(S.RUNNING, held_since=900.0, freeze_at=0.0)
-    for changes in ({}, {"warning": NOTICE}, {"desired": DRAIN}, {"desired": desired(save_at_least=9)}):
+    for changes in ({}, {"notice": NOTICE}, {"desired": DRAIN}, {"desired": desired(save_at_least=9)}):
         _, effects = step(current, facts(held=True, lease_age_seconds=99.0, **changes))
         assert effects == ()
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from spotsurfer_agent.control import notices
-from spotsurfer_agent.control.notices import Answer, Aws, NoticeError, Said, Watcher, make_dialect
+from spotsurfer_agent.control.notices import Answer, Aws, NoticeError, ServiceNotice, Watcher, make_dialect
 
 SERVICE_NOW = datetime(2031, 5, 1, 12, 0, 0, tzinfo=UTC)  # nothing like our own clock
 ROOT = "/latest/meta-data/"
@@ -114,7 +114,7 @@ def test_without_a_date_our_own_clock_must_do(service, monkeypatch):
 
 def test_termination_time_alone_is_an_interruption(service):
     service.values[ROOT + "spot/termination-time"] = "2031-05-01T12:01:00Z"
-    assert Aws(service.url).notice() == Said("interruption", "2031-05-01T12:01:00Z", 60.0)
+    assert Aws(service.url).notice() == ServiceNotice("interruption", "2031-05-01T12:01:00Z", 60.0)
 
 
 def test_termination_time_that_is_none_means_nothing(service):
@@ -124,7 +124,7 @@ def test_termination_time_that_is_none_means_nothing(service):
 
 def test_an_action_in_words_we_do_not_know_is_still_an_interruption(service):
     service.values[ROOT + "spot/instance-action"] = "going away"
-    assert Aws(service.url).notice() == Said("interruption", "going away", None)
+    assert Aws(service.url).notice() == ServiceNotice("interruption", "going away", None)
     service.values[ROOT + "spot/instance-action"] = json.dumps({"action": "stop", "time": "soon"})
     assert Aws(service.url).notice().seconds_left is None
 
@@ -207,36 +207,47 @@ class Script:
 
 def test_the_first_deadline_stands_and_the_id_is_of_the_content():
     clock = Clock()
-    watcher = Watcher(Script(Said("interruption", "12:00", 120.0), Said("interruption", "12:00", 119.4)), clock)
+    watcher = Watcher(
+        Script(ServiceNotice("interruption", "12:00", 120.0), ServiceNotice("interruption", "12:00", 119.4)), clock
+    )
     watcher.look()
-    first = watcher.warning
+    first = watcher.notice
     assert first.deadline_at == 220.0
     clock.now += 1
     watcher.look()
-    assert watcher.warning is first
+    assert watcher.notice is first
 
 
 def test_another_interruption_has_another_id():
-    watcher = Watcher(Script(Said("interruption", "12:00", 120.0), Said("interruption", "12:30", 120.0)))
+    watcher = Watcher(Script(ServiceNotice("interruption", "12:00", 120.0), ServiceNotice("interruption", "12:30", 120.0)))
     watcher.look()
-    first = watcher.warning
+    first = watcher.notice
     watcher.look()
-    assert watcher.warning.id != first.id
+    assert watcher.notice.id != first.id
 
 
 def test_an_interruption_stays_whatever_is_said_later():
-    watcher = Watcher(Script(Said("interruption", "12:00", 120.0), None, NoticeError("down"), Said("rebalance", "x", None)))
+    watcher = Watcher(
+        Script(ServiceNotice("interruption", "12:00", 120.0), None, NoticeError("down"), ServiceNotice("rebalance", "x", None))
+    )
     for _ in range(4):
         watcher.look()
-    assert watcher.warning.kind == "interruption"
+    assert watcher.notice.kind == "interruption"
 
 
 def test_a_rebalance_may_be_taken_back_and_is_overridden():
-    watcher = Watcher(Script(Said("rebalance", "x", None), None, Said("rebalance", "x", None), Said("interruption", "y", 1.0)))
+    watcher = Watcher(
+        Script(
+            ServiceNotice("rebalance", "x", None),
+            None,
+            ServiceNotice("rebalance", "x", None),
+            ServiceNotice("interruption", "y", 1.0),
+        )
+    )
     kinds = []
     for _ in range(4):
         watcher.look()
-        kinds.append(watcher.warning and watcher.warning.kind)
+        kinds.append(watcher.notice and watcher.notice.kind)
     assert kinds == ["rebalance", None, "rebalance", "interruption"]
 
 
@@ -265,9 +276,9 @@ def test_whatever_the_service_says_is_a_notice_or_its_trouble(answers):
         for _ in answers:
             watcher.look()
             assert re.fullmatch(r"[A-Za-z0-9._-]{0,64}", watcher.instance)
-            if watcher.warning is not None:
-                assert re.fullmatch(r"[0-9a-f]{16}", watcher.warning.id)
-                assert watcher.warning.deadline_at is None or math.isfinite(watcher.warning.deadline_at)
+            if watcher.notice is not None:
+                assert re.fullmatch(r"[0-9a-f]{16}", watcher.notice.id)
+                assert watcher.notice.deadline_at is None or math.isfinite(watcher.notice.deadline_at)
 
 
 @pytest.mark.parametrize("name", ["x" * 65, "i-0abc\nX-Header: 1", "../../x", "i 0", "ü", "\x00", ""])

@@ -154,7 +154,7 @@ def test_what_its_save_failed_of_is_told_again_after_a_start_that_failed_too():
 
 
 def test_at_the_end_of_a_notice_it_is_not_started_any_more():
-    now, _ = step(state(S.DRAINING), itself(now=1119.0, warning=NOTICE, outcome=ended(Task.FINAL, "no room", kind="save")))
+    now, _ = step(state(S.DRAINING), itself(now=1119.0, notice=NOTICE, outcome=ended(Task.FINAL, "no room", kind="save")))
     assert now.name is S.OVERRUN
 
 

@@ -15,7 +15,7 @@ from simulation.strand import Strand
 from spotsurfer_agent.control import loop
 from spotsurfer_agent.control.facts import Outcome, Task
 from spotsurfer_agent.control.loop import Worker
-from spotsurfer_agent.control.notices import Said, Watcher
+from spotsurfer_agent.control.notices import ServiceNotice, Watcher
 from spotsurfer_agent.control.state_file import Memory, StateFile
 from spotsurfer_agent.host.usage import Sampler
 from spotsurfer_agent.ports.engine import EngineError, SaveRequest, WorkloadState
@@ -91,10 +91,10 @@ class Metadata:
     def __init__(self, host: Agent) -> None:
         self._host = host
 
-    def notice(self) -> Said | None:
+    def notice(self) -> ServiceNotice | None:
         noticed = self._host.noticed_at
         left = None if noticed is None else NOTICE_SECONDS - (self._host.now - noticed)
-        return None if left is None else Said("interruption", self._host.machine.id, left)
+        return None if left is None else ServiceNotice("interruption", self._host.machine.id, left)
 
     def instance(self) -> str:
         return self._host.machine.id

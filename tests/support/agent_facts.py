@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from spotsurfer_agent.control.facts import AgentRules, Facts, Outcome, Task, Warning
+from spotsurfer_agent.control.facts import AgentRules, Facts, Notice, Outcome, Task
 from spotsurfer_agent.control.state_machine import State
 from spotsurfer_agent.ports.engine import WorkloadState as W
 from spotsurfer_wire.messages import AgentState as S
@@ -24,7 +24,7 @@ KEPT: dict[str, Any] = {  # its final save is in the log, and the job stands fro
 }
 GONE_ON = Head(5, HeadKind.GRANT, 3, "000002-000002", 2, False, None, 5.0, "n5", "")
 BACK = dataclasses.replace(GONE_ON, number=6, epoch=2)
-NOTICE = Warning("interruption", "x", 1120.0)
+NOTICE = Notice("interruption", "x", 1120.0)
 SAVED = SaveFacts("000002-000002", 2, "live", 1, 1, 0.1, 3.0)
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from spotsurfer_agent.control.notices import NoticeError, Said
+from spotsurfer_agent.control.notices import NoticeError, ServiceNotice
 
 
 class Service:
     """The metadata service, as a dialect."""
 
     def __init__(self) -> None:
-        self.said: Said | None = None
+        self.said: ServiceNotice | None = None
         self.down = False
 
-    def notice(self) -> Said | None:
+    def notice(self) -> ServiceNotice | None:
         if self.down:
             raise NoticeError("down")
         return self.said

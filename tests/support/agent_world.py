@@ -14,7 +14,7 @@ from typing import Protocol
 
 from spotsurfer_agent.control import loop
 from spotsurfer_agent.control.loop import Agent
-from spotsurfer_agent.control.notices import Said, Watcher
+from spotsurfer_agent.control.notices import ServiceNotice, Watcher
 from spotsurfer_agent.control.state_file import StateFile
 from spotsurfer_agent.ports.engine import EngineError, Protection, SaveRequest, Status, Still, WorkloadState
 from spotsurfer_agent.restore import compatibility
@@ -386,7 +386,7 @@ class World:
         raise AssertionError(f"not within {turns} turns; agents are {[m.state for m in self.machines if m.agent]}")
 
 
-ACTION = Said("interruption", "2026-01-01T00:02:00Z", 120.0)
+ACTION = ServiceNotice("interruption", "2026-01-01T00:02:00Z", 120.0)
 
 
 def running(world: World, attempt: int = 1, **shim):

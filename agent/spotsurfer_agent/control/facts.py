@@ -40,7 +40,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Warning:
+class Notice:
     """The cloud's notice as the watcher keeps it. `deadline_at` is monotonic; None = the cloud gave no time."""
 
     kind: str  # INTERRUPTION | REBALANCE
@@ -74,7 +74,7 @@ class Facts:
     own_done: bool = False  # my done entry is in the log
     proved_at: float = float("-inf")  # when I began the newest entry that I won
     desired: Desired | None = None
-    warning: Warning | None = None
+    notice: Notice | None = None
     workload: WorkloadState = WorkloadState.ABSENT
     held: bool = False
     pending_final: str | None = None
@@ -122,14 +122,14 @@ class Facts:
     @property
     def interrupted(self) -> bool:
         """The cloud announced that it takes this machine."""
-        return self.warning is not None and self.warning.kind == INTERRUPTION
+        return self.notice is not None and self.notice.kind == INTERRUPTION
 
     @property
     def notice_left_seconds(self) -> float | None:
         """Until the cloud takes the machine; None if it gave no time."""
-        if self.warning is None or self.warning.deadline_at is None:
+        if self.notice is None or self.notice.deadline_at is None:
             return None
-        return self.warning.deadline_at - self.now
+        return self.notice.deadline_at - self.now
 
 
 # ---------------------------------------------------------------- effects

@@ -229,7 +229,7 @@ class Agent:
         )
         self.readiness = Readiness(self.work, self._still_comes, config.ready_limit_seconds)
         self.work.goods, self.work.keeps = given.goods, self._keeps
-        self.work.urgent = lambda: given.watcher.warning is not None and given.watcher.warning.kind == INTERRUPTION
+        self.work.urgent = lambda: given.watcher.notice is not None and given.watcher.notice.kind == INTERRUPTION
         self.worker = Worker(self.work.do, self.wake)
         self.state = given.state.recall(given.now())
         self._stirred_at, self._stirred_by = given.now(), (AgentState.BOOT, 0, "")
@@ -260,7 +260,7 @@ class Agent:
             "logs": Ticker("logs", self.push_logs, self._log_seconds, lambda: None),
             "partials": Ticker("partials", self.partials.look, PARTIAL_SECONDS, self._wake_for(lambda: state.memory.partial)),
             "protection": Ticker("protection", self._examine, PROTECTION_SECONDS, self._wake_for(self.engine.protection)),
-            "notices": Ticker("notices", watcher.look, c.notice_seconds, self._wake_for(lambda: watcher.warning)),
+            "notices": Ticker("notices", watcher.look, c.notice_seconds, self._wake_for(lambda: watcher.notice)),
         }
 
     def _wake_for(self, seen: Callable[[], object]) -> Callable[[], None]:
@@ -428,7 +428,7 @@ class Agent:
             own_done=heads.own_done,
             proved_at=heads.proved_at,
             desired=mail.desired,
-            warning=self._given.watcher.warning,
+            notice=self._given.watcher.notice,
             workload=self._status.state,
             held=self._status.held,
             pending_final=self._status.pending_final,
@@ -543,6 +543,6 @@ class Agent:
 
 def _is_quiet(state: State, facts: Facts) -> bool:
     """Whether nothing is under way and nothing is due, except that the job ends some time."""
-    calm = facts.busy is None and facts.warning is None and not facts.arriving and not facts.held and not facts.pressed
+    calm = facts.busy is None and facts.notice is None and not facts.arriving and not facts.held and not facts.pressed
     fresh = facts.lease_age_seconds < facts.rules.lease_seconds / 2
     return state.name is AgentState.RUNNING and facts.workload is WorkloadState.RUNNING and calm and fresh

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from spotsurfer_wire import clock
 
-from spotsurfer_agent.control.facts import INTERRUPTION, REBALANCE, Warning
+from spotsurfer_agent.control.facts import INTERRUPTION, REBALANCE, Notice
 
 # ---- Dialects: what a cloud's metadata service must answer
 
@@ -26,7 +26,7 @@ class NoticeError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ServiceNotice:
     """The cloud's notice. `seconds_left` counts from the request; None = the cloud gave no time."""
 
     kind: str  # facts.INTERRUPTION | facts.REBALANCE
@@ -37,7 +37,7 @@ class Said:
 class Dialect(Protocol):
     """One cloud's metadata service. Both methods raise NoticeError."""
 
-    def notice(self) -> Said | None:
+    def notice(self) -> ServiceNotice | None:
         """The notice in force, an interruption before anything else; None = there is none."""
         ...
 
@@ -93,10 +93,10 @@ class Aws:
     def __init__(self, base_url: str, now: Callable[[], float] = clock.monotonic) -> None:
         self._base_url, self._now = base_url, now
         self._token, self._token_at = "", float("-inf")
-        self._others: Said | None = None
+        self._others: ServiceNotice | None = None
         self._others_at = float("-inf")
 
-    def notice(self) -> Said | None:
+    def notice(self) -> ServiceNotice | None:
         """The notice in force; an interruption goes before a recommendation."""
         answer = self._get(ACTION)
         if answer is not None:
@@ -105,13 +105,13 @@ class Aws:
             self._others, self._others_at = self._other(), self._now()
         return self._others
 
-    def _other(self) -> Said | None:
+    def _other(self) -> ServiceNotice | None:
         """The other notices: the older form of an interruption, which comes with the newer one, and a mere recommendation."""
         answer = self._get(TERMINATION)
         if answer is not None and (left := _seconds_until(answer.text.strip(), answer.date)) is not None:
-            return Said(INTERRUPTION, answer.text.strip(), left)
+            return ServiceNotice(INTERRUPTION, answer.text.strip(), left)
         answer = self._get(RECOMMENDATION)
-        return Said(REBALANCE, answer.text.strip(), None) if answer is not None else None
+        return ServiceNotice(REBALANCE, answer.text.strip(), None) if answer is not None else None
 
     def instance(self) -> str:
         """The instance's id."""
@@ -144,14 +144,16 @@ class Aws:
         return self._token
 
 
-def _action(answer: Answer) -> Said | None:
+def _action(answer: Answer) -> ServiceNotice | None:
     """`{"action": "terminate" | "stop" | "hibernate", "time": "…Z"}`; each takes the machine."""
     try:
         raw = json.loads(answer.text)
         at = str(raw["time"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        return Said(INTERRUPTION, answer.text.strip(), None)  # it speaks of an interruption, in words that we don't know
-    return Said(INTERRUPTION, at, _seconds_until(at, answer.date))
+        return ServiceNotice(
+            INTERRUPTION, answer.text.strip(), None
+        )  # it speaks of an interruption, in words that we don't know
+    return ServiceNotice(INTERRUPTION, at, _seconds_until(at, answer.date))
 
 
 def _seconds_until(at: str, date: str) -> float | None:
@@ -194,7 +196,7 @@ class Watcher:
     def __init__(self, dialect: Dialect, now: Callable[[], float] = clock.monotonic) -> None:
         self._dialect, self._now = dialect, now
         self._works = True
-        self.warning: Warning | None = None
+        self.notice: Notice | None = None
         self.instance = ""
 
     def look(self) -> None:
@@ -212,13 +214,13 @@ class Watcher:
     def _take(self) -> None:
         began = self._now()
         said = self._dialect.notice()
-        if self.warning is not None and self.warning.kind == INTERRUPTION and (said is None or said.kind != INTERRUPTION):
+        if self.notice is not None and self.notice.kind == INTERRUPTION and (said is None or said.kind != INTERRUPTION):
             return
         if said is None:
-            self.warning = None
+            self.notice = None
             return
         name = hashlib.sha256(f"{said.kind} {said.content}".encode()).hexdigest()[:16]
-        if self.warning is None or self.warning.id != name:
+        if self.notice is None or self.notice.id != name:
             deadline = None if said.seconds_left is None else began + said.seconds_left
-            self.warning = Warning(said.kind, name, deadline)
+            self.notice = Notice(said.kind, name, deadline)
             log.info("the cloud says %s, %s s left", said.kind, said.seconds_left)

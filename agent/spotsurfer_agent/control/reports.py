@@ -42,11 +42,11 @@ class Extras:
 
 def build(state: State, facts: Facts, extras: Extras) -> Report:
     """The report of this moment; `sequence` and `at` are set when it is sent."""
-    memory, warning, told = extras.memory, facts.warning, extras.told or Told()
+    memory, noticed, told = extras.memory, facts.notice, extras.told or Told()
     notice = None
-    if warning is not None:
-        left = None if warning.deadline_at is None else max(warning.deadline_at - facts.now, 0.0)
-        notice = Notice(warning.kind, warning.id, left)
+    if noticed is not None:
+        left = None if noticed.deadline_at is None else max(noticed.deadline_at - facts.now, 0.0)
+        notice = Notice(noticed.kind, noticed.id, left)
     return Report(
         job=extras.job,
         attempt=facts.rules.attempt,

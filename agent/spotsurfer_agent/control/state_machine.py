@@ -267,10 +267,10 @@ def _granted(_: State, f: Facts) -> bool:
 
 
 def _late(s: State, f: Facts) -> bool:
-    if not f.interrupted or f.warning is None or f.warning.deadline_at is None:
+    if not f.interrupted or f.notice is None or f.notice.deadline_at is None:
         return False
-    end = f.warning.deadline_at - f.rules.margin_seconds
-    return f.now >= (end if _idle(s, f) else f.warning.deadline_at + OVERRUN_GRACE_SECONDS)
+    end = f.notice.deadline_at - f.rules.margin_seconds
+    return f.now >= (end if _idle(s, f) else f.notice.deadline_at + OVERRUN_GRACE_SECONDS)
 
 
 def may_save(s: State, f: Facts) -> bool:

@@ -17,6 +17,7 @@ from spotsurfer.state import jobs as rows
 from spotsurfer.state import observations, timeline
 
 # ---- Outcomes of machines that are gone, of all jobs: summed up once, then machine by machine as they end
+
 KEPT = timedelta(days=100)  # older ends say little about a pool's present state
 
 

@@ -17,6 +17,7 @@ from spotsurfer.model.snapshot import JobSeen, QuietSeen, Snapshot
 from spotsurfer.state import usage
 
 # ---- Usage windows: an agent's windows, placed on our clock (pure)
+
 OLD_SECONDS = (KEPT + 1) * WINDOW_SECONDS * 12  # a job that stood still for an hour has old windows; more is nonsense
 ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)  # if only the windows matter
 
@@ -50,6 +51,7 @@ def lately(report: Report | None) -> Window | None:
 
 
 # ---- Idleness: since when a job has neither usage nor connections, for jobs with a limit on idle time
+
 AGAIN = timedelta(seconds=30)  # the last windows are read again: they have grown
 # Returns the number of connections to a job's ports, and when the last one was closed.
 Connections = Callable[[JobId], tuple[int, datetime | None]]

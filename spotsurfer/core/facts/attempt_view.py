@@ -32,8 +32,6 @@ def going_back(seen: JobSeen) -> Rewind | None:
     return None if any(n > asked.after and c == asked.checkpoint for n, c in head.grants) else asked
 
 
-# ---- AttemptView
-
 WORKING = frozenset(
     {"running", "stepping", "saving", "draining", "publishing", "keeping", "returning", "drained", "finished", "overrun"}
 )

@@ -121,8 +121,6 @@ def _among(ranked: Sequence[Offer], offers: Sequence[Offer]) -> bool:
     return all(isinstance(o, Offer) for o in ranked) and not Counter(ranked) - Counter(offers)
 
 
-# ---- Planner
-
 NEEDED = "the job needs a machine"
 NOTICED = "the cloud gave notice on the present machine"
 DRAINED = "the present machine has drained by itself"
