@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine
 from spotsurfer.common.units import size
 from spotsurfer.controller.history.usage import newest, windows
 from spotsurfer.controller.isolation import NOBODYS
-from spotsurfer.controller.machines.interruption_events import InterruptionEvents, Notice
+from spotsurfer.controller.machines.interruption_events import DatedNotice, InterruptionEvents
 from spotsurfer.controller.observe import Observer
 from spotsurfer.model.job import HOLDS, OVER, Attempt, AttemptNumber, AttemptState, JobId
 from spotsurfer.model.market import Offer
@@ -152,7 +152,7 @@ class EventRecorder:
         try:
             with self._engine.begin() as connection:
                 for report in reports:
-                    self._report(connection, observer.lookout, report, now)
+                    self._report(connection, observer.interruptions, report, now)
         except NOBODYS:
             raise
         except Exception as e:
@@ -204,14 +204,14 @@ class EventRecorder:
             steps = observations.prices(connection, [a.job]).get((a.job, a.number), [])
         return steps[-1][1] if steps else a.price_usd_micros_per_hour
 
-    def _report(self, c: Connection, lookout: InterruptionEvents, r: Report, now: datetime) -> None:
+    def _report(self, c: Connection, interruptions: InterruptionEvents, r: Report, now: datetime) -> None:
         _, before = self._last.get((r.job, r.attempt), (now, None))
         usage.add(c, r.job, r.attempt, windows(r, now, newest(before)))
         observations.set_usage(c, r, now)
         for kind, text, data in news(before, r):
             if kind is Kind.NOTICE and r.notice is not None:
-                said = Notice(r.notice.kind, now, text, r.notice.seconds_left)
-                lookout.note(c, rows.load_attempt(c, JobId(r.job), AttemptNumber(r.attempt)), said, now)
+                said = DatedNotice(r.notice.kind, now, text, r.notice.seconds_left)
+                interruptions.note(c, rows.load_attempt(c, JobId(r.job), AttemptNumber(r.attempt)), said, now)
                 continue
             timeline.add(c, Moment(now, JobId(r.job), r.attempt, str(kind), text, data))
 

@@ -60,14 +60,14 @@ class Loop:
         self._observer = observer
         self._apply = apply
         self._policies = policies
-        self._almanac = SpotAvailability(engine)
+        self._spot_availability = SpotAvailability(engine)
         self._alarms: dict[str, datetime] = {}  # alarm -> when it was last reported
         self._clock = clock
         self._leadership = leadership
-        self._chronicle = EventRecorder(engine)
+        self._recorder = EventRecorder(engine)
         self._aside = Aside()
         self.idleness = Idleness(engine)
-        self._courses = None if policies.sizes is None else Rightsizing(engine, policies.sizes)
+        self._rightsizing = None if policies.sizes is None else Rightsizing(engine, policies.sizes)
         self._notes: dict[JobId, str] = {}
         self._levels: dict[JobId, int] = {}
         self._one_at_a_time = threading.Lock()
@@ -83,11 +83,11 @@ class Loop:
                 self._leadership.check()
             except StoreError:  # actions that change the cloud check again
                 self._observer.reports.lost()
-            observed = self._almanac.noted(self._observer.look(now), now)
-            self._chronicle.attend(observed.jobs)
+            observed = self._spot_availability.noted(self._observer.look(now), now)
+            self._recorder.attend(observed.jobs)
             observed = replace(observed, jobs=self._aside.of(observed.jobs))
-            snapshot = isolated(lambda s: self._chronicle.reckoned(s, now), observed)
-            self._chronicle.record(self._observer, snapshot, now)
+            snapshot = isolated(lambda s: self._recorder.reckoned(s, now), observed)
+            self._recorder.record(self._observer, snapshot, now)
             snapshot = isolated(lambda s: self._sized(s, now), snapshot)
             snapshot = isolated(lambda s: self.idleness.noted(s, self._observer.changed, now), snapshot)
             self.last_seen = snapshot
@@ -102,10 +102,10 @@ class Loop:
 
     def _sized(self, snapshot: Snapshot, now: datetime) -> Snapshot:
         """The snapshot with each job asking for the size that it needs: from its size policy, else from near misses."""
-        floored = self._chronicle.sized(snapshot)
-        if self._courses is None:
+        floored = self._recorder.sized(snapshot)
+        if self._rightsizing is None:
             return floored
-        return self._courses.sized(snapshot, lambda seen: self._chronicle.words(seen.attempts), floored.jobs, now)
+        return self._rightsizing.sized(snapshot, lambda seen: self._recorder.words(seen.attempts), floored.jobs, now)
 
     def _carry_out(self, actions: Sequence[Action]) -> tuple[dict[JobId, list[str]], bool]:
         """Carry out the actions; returns their outcomes by job, and whether a state moved on."""
@@ -208,7 +208,7 @@ class Loop:
 
     def size_of(self, job: JobId) -> str:
         """The explanation of a job's size policy, with the numbers; "" if the job has none."""
-        return "" if self._courses is None else self._courses.said(job)
+        return "" if self._rightsizing is None else self._rightsizing.said(job)
 
     def note_of(self, job: JobId) -> str:
         """Why a job waits, from the last decision."""

@@ -27,18 +27,18 @@ from spotsurfer.model.snapshot import (
     InstanceSeen,
     JobSeen,
     Limits,
-    SignSeen,
+    NoticeSeen,
     Snapshot,
     UnreadSeen,
 )
-from spotsurfer.ports.provider import InstanceState, InstanceView, Provider, Sign
+from spotsurfer.ports.provider import InstanceState, InstanceView, NoticeKind, Provider
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import observations
-from spotsurfer.state.observations import Row
+from spotsurfer.state.observations import NoticeRow
 from spotsurfer.store.agent_reports import Heard, Reports
 from spotsurfer.store.head_logs import HeadLogs
 
-Signs = dict[str, list[Row]]  # by instance
+Signs = dict[str, list[NoticeRow]]  # by instance
 RECENT = timedelta(days=1)
 AWAITED_SECONDS = 0.5  # between two listings while a job waits for the room of a machine that is being ended
 # In these states the head decides what comes next, so it is read at every tick.
@@ -85,7 +85,7 @@ class Observer:
         self._of_token: dict[str, list[InstanceView]] = {}
         self._listing_at: datetime | None = None
         self._annals, self._turns = AttemptOutcomes(), PastTenancies()
-        self.lookout = InterruptionEvents(engine, provider, heads)
+        self.interruptions = InterruptionEvents(engine, provider, heads)
         self.changed: set[tuple[str, int]] = set()
         self.silent_from: Callable[[str, int, datetime], datetime | None] = lambda *_: None  # see Renewals
         self.trouble = Trouble()
@@ -152,7 +152,7 @@ class Observer:
         if not self._due(now):
             return
         try:
-            self._listing_complete &= not self.lookout.look(now)
+            self._listing_complete &= not self.interruptions.look(now)
         except ProviderError as e:
             self.trouble.cloud = f"the queue of the cloud's events can't be read: {e}"
 
@@ -255,9 +255,9 @@ class Observer:
         )
         return why
 
-    def _signs(self, said: list[Row]) -> tuple[SignSeen, ...]:
+    def _signs(self, said: list[NoticeRow]) -> tuple[NoticeSeen, ...]:
         notice = timedelta(seconds=self._provider.capabilities.notice_seconds)
-        return tuple(SignSeen(s.sign, s.at, s.at + notice if s.sign == Sign.INTERRUPTION else None) for s in said)
+        return tuple(NoticeSeen(s.sign, s.at, s.at + notice if s.sign == NoticeKind.INTERRUPTION else None) for s in said)
 
     def _head(self, job: Job, alive: Iterable[Attempt], now: datetime) -> HeadSeen | None:
         some = list(alive)

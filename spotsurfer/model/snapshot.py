@@ -103,7 +103,7 @@ ALL_HEARD = Hearing()
 
 
 @dataclass(frozen=True, slots=True)
-class SignSeen:
+class NoticeSeen:
     """A witness's sign about a machine (`ports.provider.Sign`), and when; `deadline_at`: when it goes. All on our clock."""
 
     sign: str
@@ -197,7 +197,7 @@ class JobSeen:
     unread: Mapping[AttemptNumber, UnreadSeen] = field(default_factory=dict)  # a newer report that could not be read
     head: HeadSeen | None = None
     spent_usd_micros: int = 0
-    signs: Mapping[AttemptNumber, tuple[SignSeen, ...]] = field(default_factory=dict)
+    signs: Mapping[AttemptNumber, tuple[NoticeSeen, ...]] = field(default_factory=dict)
     memory_floor_bytes: int = 0  # less memory was too little before, so `job` asks for this; 0 = never
     memory_kills: frozenset[AttemptNumber] = frozenset()  # attempts that ended because the kernel killed the job for memory
     done_seconds: float = 0.0  # seconds of work that need not be repeated

@@ -17,7 +17,7 @@ from spotsurfer.ports.clock import Clock
 # ---- Witness: a queue of the cloud's events, as a second source besides the agents on machines
 
 
-class Sign(StrEnum):
+class NoticeKind(StrEnum):
     """The kind of a notice about an instance."""
 
     INTERRUPTION = "interruption"  # the cloud will reclaim it
@@ -27,21 +27,21 @@ class Sign(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class Notice:
     """One event about one instance. `age_seconds` is by the cloud's own clock, which is never compared with ours."""
 
     instance: InstanceId
-    sign: Sign
+    sign: NoticeKind
     age_seconds: float
     text: str  # for people
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class QueueMessage:
     """One message of the queue. `receipt` settles it; `unreadable` says why it could not be parsed."""
 
     receipt: str
-    sightings: Sequence[Sighting] = ()
+    notices: Sequence[Notice] = ()
     unreadable: str = ""
 
 
@@ -51,11 +51,11 @@ class Witness(Protocol):
     Methods may raise model.errors.ProviderError and its children.
     """
 
-    def read(self) -> Sequence[Letter]:
+    def read(self) -> Sequence[QueueMessage]:
         """The present messages, at most a hundred or so, without waiting. Messages not settled come again after a while."""
         ...
 
-    def settle(self, letters: Sequence[Letter]) -> None:
+    def settle(self, letters: Sequence[QueueMessage]) -> None:
         """Mark these messages as handled, so that they don't come again."""
         ...
 

@@ -54,7 +54,7 @@ KEPT_HOURS = 48  # after so long a reclaimed instance is gone from listings, too
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class NoticeRow:
     """A notice. `at` is on our clock, and the earliest possible time of the event."""
 
     instance: str
@@ -63,7 +63,7 @@ class Row:
     text: str
 
 
-def add_notice(connection: Connection, row: Row) -> bool:
+def add_notice(connection: Connection, row: NoticeRow) -> bool:
     """Record a notice and forget old ones; False if it was known already, then nothing changes."""
     oldest = (row.at - timedelta(hours=KEPT_HOURS)).isoformat()
     connection.execute(delete(N).where(N.c.at < oldest))
@@ -71,11 +71,11 @@ def add_notice(connection: Connection, row: Row) -> bool:
     return connection.execute(upsert(N).values(**values).on_conflict_do_nothing()).rowcount == 1
 
 
-def notices_of(connection: Connection, instances: Collection[str]) -> dict[str, list[Row]]:
+def notices_of(connection: Connection, instances: Collection[str]) -> dict[str, list[NoticeRow]]:
     """The notices about these instances, oldest first. A region's queue also reports machines of others."""
-    found: dict[str, list[Row]] = {}
+    found: dict[str, list[NoticeRow]] = {}
     for r in connection.execute(select(N).where(N.c.instance.in_(instances)).order_by(N.c.at)):
-        found.setdefault(r.instance, []).append(Row(r.instance, r.sign, datetime.fromisoformat(r.at), r.text))
+        found.setdefault(r.instance, []).append(NoticeRow(r.instance, r.sign, datetime.fromisoformat(r.at), r.text))
     return found
 
 

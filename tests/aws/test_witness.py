@@ -14,7 +14,7 @@ from support import aws
 from support.ec2.client import TestEC2
 
 from spotsurfer.model.errors import ProviderError
-from spotsurfer.ports.provider import Letter, Sign
+from spotsurfer.ports.provider import NoticeKind, QueueMessage
 
 pytestmark = pytest.mark.real
 
@@ -38,25 +38,25 @@ HEALTH = {
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (WARNING, [(ID, Sign.INTERRUPTION, "AWS will terminate it")]),
+        (WARNING, [(ID, NoticeKind.INTERRUPTION, "AWS will terminate it")]),
         (
             event("EC2 Instance Rebalance Recommendation", {"instance-id": ID}),
-            [(ID, Sign.REBALANCE, "AWS recommends to leave it")],
+            [(ID, NoticeKind.REBALANCE, "AWS recommends to leave it")],
         ),
         (
             event("EC2 Instance State-change Notification", {"instance-id": ID, "state": "stopping"}),
-            [(ID, Sign.STATE, "stopping")],
+            [(ID, NoticeKind.STATE, "stopping")],
         ),
         (
             event("AWS Health Event", HEALTH, "aws.health"),
-            [(ID, Sign.RETIREMENT, "AWS Health: AWS_EC2_INSTANCE_RETIREMENT_SCHEDULED")] * 2,
+            [(ID, NoticeKind.RETIREMENT, "AWS Health: AWS_EC2_INSTANCE_RETIREMENT_SCHEDULED")] * 2,
         ),
         (event("AWS Health Event", {**HEALTH, "eventTypeCategory": "accountNotification"}, "aws.health"), []),
         (event("AWS Health Event", {**HEALTH, "service": "RDS"}, "aws.health"), []),
         (event("AWS Health Event", {**HEALTH, "affectedEntities": [{"entityValue": "vol-1"}]}, "aws.health"), []),
     ],
 )
-def test_what_an_event_says(text: str, said: list[tuple[str, Sign, str]]) -> None:
+def test_what_an_event_says(text: str, said: list[tuple[str, NoticeKind, str]]) -> None:
     assert [(s.instance, s.sign, s.text) for s in read_event(text, AT)] == said
 
 
@@ -117,8 +117,8 @@ def left(cloud: TestEC2, url: str) -> int:
     return sum(int(n) for n in found.values())
 
 
-def again(cloud: TestEC2, queue: Queue) -> list[Letter]:
-    found: list[Letter] = []
+def again(cloud: TestEC2, queue: Queue) -> list[QueueMessage]:
+    found: list[QueueMessage] = []
 
     def some() -> bool:
         found.extend(queue.read())
@@ -132,7 +132,7 @@ def test_what_is_not_settled_comes_again(cloud: TestEC2, queue: Queue, url: str)
     send(cloud, url, WARNING)
     (first,) = queue.read()
     (second,) = again(cloud, queue)
-    assert [s.instance for s in second.sightings] == [s.instance for s in first.sightings] == [ID]
+    assert [s.instance for s in second.notices] == [s.instance for s in first.notices] == [ID]
     queue.settle([second])
     assert left(cloud, url) == 0
 

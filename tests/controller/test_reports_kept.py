@@ -52,7 +52,7 @@ class Desk:
             self.store.put(object_keys.live_key(r.job, r.attempt), json_codec.encode(r))
 
     def tick(self, now: Any = NOW) -> None:
-        observer = SimpleNamespace(changed=self.reports.listen(now), reports=self.reports, lookout=None)
+        observer = SimpleNamespace(changed=self.reports.listen(now), reports=self.reports, interruptions=None)
         attempts = an_attempt(1, A.RUNNING), an_attempt(2, A.RUNNING)
         snapshot = a_snapshot(seen(attempts))
         self.chronicle.attend(snapshot.jobs)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from spotsurfer_agent.control.facts import AgentRules, Do, Facts, Hold, Outcome, Release, Shut, Task, Warning
-from spotsurfer_agent.control.notices import Said
+from spotsurfer_agent.control.facts import AgentRules, Do, Facts, Hold, Notice, Outcome, Release, Shut, Task
+from spotsurfer_agent.control.notices import ServiceNotice
 from spotsurfer_agent.control.state_machine import TABLE, TERMINAL, State, step
 from spotsurfer_agent.ports.engine import WorkloadState as W
 from spotsurfer_wire import json_codec, object_keys
@@ -45,7 +45,7 @@ def looks(draw) -> dict[str, object]:
         "own_done": draw(st.sampled_from([False, False, False, True])),
         "proved": draw(st.booleans()),
         "desired": draw(st.one_of(st.none(), st.builds(Desired, st.integers(1, 4), st.sampled_from(Want), st.integers(0, 3)))),
-        "warning": draw(st.sampled_from([None, None, Warning("rebalance", "r", None), Warning("interruption", "i", 300.0)])),
+        "notice": draw(st.sampled_from([None, None, Notice("rebalance", "r", None), Notice("interruption", "i", 300.0)])),
         "workload": draw(st.sampled_from([W.RUNNING, W.RUNNING, W.ABSENT, W.EXITED, W.LOST])),
         "held": draw(st.booleans()),
         "pending_final": draw(st.sampled_from([None, None, None, "000002-000002"])),
@@ -163,7 +163,7 @@ class Chaos:
         elif word == "kill agent":
             self.machine.boot()
         elif word == "notice":
-            self.machine.service.said = Said("interruption", f"{self.attempt}", 120.0)
+            self.machine.service.said = ServiceNotice("interruption", f"{self.attempt}", 120.0)
         elif word == "grant":
             self.grant()
         else:

@@ -10,7 +10,7 @@ from typing import Any
 
 from spotsurfer.model.errors import ProviderError
 from spotsurfer.model.job import InstanceId
-from spotsurfer.ports.provider import Letter, Sighting, Sign
+from spotsurfer.ports.provider import Notice, NoticeKind, QueueMessage
 from spotsurfer_providers.aws.clients import Clients
 from spotsurfer_providers.aws.error_codes import calling
 
@@ -18,12 +18,12 @@ from spotsurfer_providers.aws.error_codes import calling
 # Shapes: EC2 user guide, "Spot Instance interruption notices", "EC2 instance rebalance recommendations" and "state-change
 # notification"; AWS Health user guide, "Reference: AWS Health events Amazon EventBridge schema".
 
-Said = tuple[str, Sign, str]  # instance, sign, description
+Said = tuple[str, NoticeKind, str]  # instance, sign, description
 Parser = Callable[[Mapping[str, Any]], list[Said]]
 
 
-def read_event(body: str, sent_now: datetime) -> list[Sighting]:
-    """Sightings of a message. `sent_now`: the time of day by AWS's clock. Raises ValueError for an unknown event."""
+def read_event(body: str, sent_now: datetime) -> list[Notice]:
+    """The notices of a message. `sent_now`: the time of day by AWS's clock. Raises ValueError for an unknown event."""
     try:
         event = json.loads(body)
         at = datetime.fromisoformat(event["time"])
@@ -34,19 +34,19 @@ def read_event(body: str, sent_now: datetime) -> list[Sighting]:
         raise ValueError(f"it is no event of EventBridge ({type(e).__name__}: {e})") from e
     if said is None:
         raise ValueError(f"there is no reader for {key[1]!r} of {key[0]}")
-    return [Sighting(InstanceId(instance), sign, age, text) for instance, sign, text in said]
+    return [Notice(InstanceId(instance), sign, age, text) for instance, sign, text in said]
 
 
 def _interruption(detail: Mapping[str, Any]) -> list[Said]:
-    return [(_id(detail["instance-id"]), Sign.INTERRUPTION, f"AWS will {detail.get('instance-action', 'take')} it")]
+    return [(_id(detail["instance-id"]), NoticeKind.INTERRUPTION, f"AWS will {detail.get('instance-action', 'take')} it")]
 
 
 def _rebalance(detail: Mapping[str, Any]) -> list[Said]:
-    return [(_id(detail["instance-id"]), Sign.REBALANCE, "AWS recommends to leave it")]
+    return [(_id(detail["instance-id"]), NoticeKind.REBALANCE, "AWS recommends to leave it")]
 
 
 def _state(detail: Mapping[str, Any]) -> list[Said]:
-    return [(_id(detail["instance-id"]), Sign.STATE, str(detail["state"]))]
+    return [(_id(detail["instance-id"]), NoticeKind.STATE, str(detail["state"]))]
 
 
 def _health(detail: Mapping[str, Any]) -> list[Said]:
@@ -55,7 +55,7 @@ def _health(detail: Mapping[str, Any]) -> list[Said]:
         return []
     what = f"AWS Health: {detail['eventTypeCode']}"
     entities = [str(e["entityValue"]) for e in detail.get("affectedEntities") or []]
-    return [(e.rpartition("/")[2], Sign.RETIREMENT, what) for e in entities if e.rpartition("/")[2].startswith("i-")]
+    return [(e.rpartition("/")[2], NoticeKind.RETIREMENT, what) for e in entities if e.rpartition("/")[2].startswith("i-")]
 
 
 def _id(value: object) -> str:
@@ -88,9 +88,9 @@ class Queue:
         self._aws = clients
         self._url = url
 
-    def read(self) -> Sequence[Letter]:
+    def read(self) -> Sequence[QueueMessage]:
         """Present messages, at most a hundred."""
-        letters: list[Letter] = []
+        letters: list[QueueMessage] = []
         for _ in range(ROUNDS):
             with calling("ReceiveMessage"):
                 answer = self._aws.sqs.receive_message(
@@ -103,7 +103,7 @@ class Queue:
                 break
         return letters
 
-    def settle(self, letters: Sequence[Letter]) -> None:
+    def settle(self, letters: Sequence[QueueMessage]) -> None:
         """Delete them. An undeleted one comes again, and is known then."""
         for begin in range(0, len(letters), BATCH):
             some = letters[begin : begin + BATCH]
@@ -115,12 +115,12 @@ class Queue:
                 raise ProviderError(f"DeleteMessageBatch: {len(failed)} messages stay for now: {failed[0].get('Code')}")
 
 
-def _letter(message: Mapping[str, Any], now: datetime) -> Letter:
+def _letter(message: Mapping[str, Any], now: datetime) -> QueueMessage:
     receipt, body = str(message.get("ReceiptHandle", "")), str(message.get("Body", ""))
     try:
-        return Letter(receipt, read_event(body, now))
+        return QueueMessage(receipt, read_event(body, now))
     except ValueError as e:
-        return Letter(receipt, (), f"message {message.get('MessageId')} can't be read: {e}")
+        return QueueMessage(receipt, (), f"message {message.get('MessageId')} can't be read: {e}")
 
 
 def _aws_time(metadata: Mapping[str, Any]) -> datetime:

@@ -33,9 +33,9 @@ from spotsurfer.ports.provider import (
     Credentials,
     InstanceView,
     LaunchPlan,
-    Letter,
     Listing,
     Provider,
+    QueueMessage,
     StoreAccess,
     Witness,
 )
@@ -161,8 +161,8 @@ class _GuardedWitness:
         self._witness = witness
         self._guarded = guarded
 
-    def read(self) -> Sequence[Letter]:
+    def read(self) -> Sequence[QueueMessage]:
         return self._guarded.call("witness", self._witness.read)
 
-    def settle(self, letters: Sequence[Letter]) -> None:
+    def settle(self, letters: Sequence[QueueMessage]) -> None:
         self._guarded.call("settle", lambda: self._witness.settle(letters))

@@ -19,11 +19,11 @@ from sqlalchemy import Connection, Engine
 from spotsurfer.model.job import HOLDS, Attempt, Job
 from spotsurfer.model.market import Cooldown
 from spotsurfer.model.timeline_events import Kind
-from spotsurfer.ports.provider import Letter, Provider, Sighting, Sign
+from spotsurfer.ports.provider import Notice, NoticeKind, Provider, QueueMessage
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import observations, timeline
-from spotsurfer.state.observations import Row
+from spotsurfer.state.observations import NoticeRow
 from spotsurfer.store.head_logs import HeadLogs
 
 log = structlog.get_logger()
@@ -32,7 +32,7 @@ REMEMBERED = 1000  # messages that could not be read, so that each is logged onc
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class DatedNotice:
     """A notice about a machine, at a time on our clock. `seconds_left`: until it goes; None = unknown."""
 
     sign: str
@@ -56,42 +56,42 @@ class InterruptionEvents:
 
         Raises ProviderError if the queue can't be read, or if a message can't be settled: then it comes again.
         """
-        letters = self._witness.read() if self._witness is not None else ()
-        if self._witness is None or not letters:
+        messages = self._witness.read() if self._witness is not None else ()
+        if self._witness is None or not messages:
             return False
-        for letter in letters:
-            self._complain(letter)
-        readable = [letter for letter in letters if not letter.unreadable]
-        said = [s for letter in readable for s in letter.sightings]
+        for message in messages:
+            self._complain(message)
+        readable = [message for message in messages if not message.unreadable]
+        said = [s for message in readable for s in message.notices]
         with self._engine.begin() as connection:
-            self._record(connection, [s for s in said if s.sign is not Sign.STATE], now)
+            self._record(connection, [s for s in said if s.sign is not NoticeKind.STATE], now)
         if readable:
             self._witness.settle(readable)
-        return any(s.sign is Sign.STATE for s in said)
+        return any(s.sign is NoticeKind.STATE for s in said)
 
-    def _record(self, c: Connection, said: Iterable[Sighting], now: datetime) -> None:
+    def _record(self, c: Connection, said: Iterable[Notice], now: datetime) -> None:
         owners = rows.attempts_with_machines(c)
         for s in said:
             at = now - timedelta(seconds=s.age_seconds)
             owner = owners.get(s.instance)
             if owner is None:  # another family's, or ordered a moment ago and not in the table yet
-                observations.add_notice(c, Row(s.instance, s.sign, at, s.text))
+                observations.add_notice(c, NoticeRow(s.instance, s.sign, at, s.text))
                 continue
-            left = max(self._abilities.notice_seconds - s.age_seconds, 0.0) if s.sign is Sign.INTERRUPTION else None
-            self.note(c, owner, Notice(s.sign, at, s.text, left), now)
+            left = max(self._abilities.notice_seconds - s.age_seconds, 0.0) if s.sign is NoticeKind.INTERRUPTION else None
+            self.note(c, owner, DatedNotice(s.sign, at, s.text, left), now)
 
-    def note(self, c: Connection, attempt: Attempt, said: Notice, now: datetime) -> bool:
+    def note(self, c: Connection, attempt: Attempt, said: DatedNotice, now: datetime) -> bool:
         """Record one notice about an attempt's machine; False if it was known."""
         machine = attempt.instance or attempt.token  # an agent may report before we recorded its instance
-        if not observations.add_notice(c, Row(machine, said.sign, said.at, said.text)):
+        if not observations.add_notice(c, NoticeRow(machine, said.sign, said.at, said.text)):
             return False
         data: dict[str, str | int | float | bool | None] = {"kind": said.sign, "seconds_left": said.seconds_left}
         timeline.add(c, Moment(now, attempt.job, attempt.number, str(Kind.NOTICE), said.text, data))
-        if said.sign == Sign.REBALANCE:
+        if said.sign == NoticeKind.REBALANCE:
             self._advised(c, attempt, said, now)
         return True
 
-    def _advised(self, c: Connection, attempt: Attempt, said: Notice, now: datetime) -> None:
+    def _advised(self, c: Connection, attempt: Attempt, said: DatedNotice, now: datetime) -> None:
         if self._abilities.rebalance == "move":
             until = now + timedelta(seconds=ADVICE_SECONDS)
             observations.set_cooldown(c, Cooldown(attempt.pool, attempt.market, until, 1, said.text))
@@ -108,10 +108,10 @@ class InterruptionEvents:
         if job.spec.engine != "none":
             rows.save_job(c, replace(job, save_at_least=max(job.save_at_least, wanted)))
 
-    def _complain(self, letter: Letter) -> None:
-        if not letter.unreadable or letter.unreadable in self._unreadable:
+    def _complain(self, message: QueueMessage) -> None:
+        if not message.unreadable or message.unreadable in self._unreadable:
             return
         if len(self._unreadable) >= REMEMBERED:
             self._unreadable.clear()
-        self._unreadable.add(letter.unreadable)
-        log.warning("witness.unreadable", error=letter.unreadable)
+        self._unreadable.add(message.unreadable)
+        log.warning("witness.unreadable", error=message.unreadable)

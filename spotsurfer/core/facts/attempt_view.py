@@ -16,7 +16,7 @@ from spotsurfer.model.snapshot import (
     InstanceSeen,
     JobSeen,
     Limits,
-    SignSeen,
+    NoticeSeen,
     Snapshot,
     UnreadSeen,
 )
@@ -51,7 +51,7 @@ class AttemptView:
     listing_at: datetime
     limits: Limits
     now: datetime
-    signs: tuple[SignSeen, ...] = ()
+    signs: tuple[NoticeSeen, ...] = ()
     unread: UnreadSeen | None = None
     hearing: Hearing = ALL_HEARD
     doubt: str = ""  # why silence is no evidence
@@ -150,7 +150,7 @@ class AttemptView:
         return self.agent is not None and self.agent.notice_id is not None and self.agent.notice_kind == "interruption"
 
     @property
-    def warned(self) -> SignSeen | None:
+    def warned(self) -> NoticeSeen | None:
         """The sign of another witness that the cloud reclaims the machine."""
         return next((s for s in self.signs if s.sign == "interruption"), None)
 
