@@ -10,8 +10,7 @@ import numpy as np
 
 from spotsurfer.common.charts import Stripes
 from spotsurfer.common.plugins import PURCHASE, made, plugin
-from spotsurfer.core.scheduling.deadline import Bools
-from spotsurfer.core.scheduling.deadline_simulation import Played, play, ticks_of
+from spotsurfer.core.scheduling.deadline_simulation import Bools, Played, play, ticks_of
 from spotsurfer.ports.policies import LEAVE_OUT, Purchase, Terms, parameters_of
 from spotsurfer_lab.hindsight import OPTIMUM, optimum
 from spotsurfer_lab.markets import Trace

@@ -6,8 +6,7 @@ import math
 
 import numpy as np
 
-from spotsurfer.core.scheduling.deadline import Bools
-from spotsurfer.core.scheduling.deadline_simulation import DONE, ticks_of
+from spotsurfer.core.scheduling.deadline_simulation import DONE, Bools, ticks_of
 from spotsurfer.ports.policies import (
     Buy,
     Floats,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from spotsurfer.core.scheduling.deadline import Bools
+from spotsurfer.core.scheduling.deadline_simulation import Bools
 from spotsurfer.core.scheduling.rightsizing import Usage
 from spotsurfer.model.errors import InputMissing
 from spotsurfer.ports.policies import Floats

@@ -11,8 +11,8 @@ import numpy as np
 
 from spotsurfer.common.charts import Stripes
 from spotsurfer.common.plugins import PLACEMENT, made
-from spotsurfer.core.scheduling.deadline import Bools, Ints, kept
-from spotsurfer.core.scheduling.deadline_simulation import DONE, ticks_of
+from spotsurfer.core.scheduling.deadline import kept
+from spotsurfer.core.scheduling.deadline_simulation import DONE, Bools, Ints, ticks_of
 from spotsurfer.ledger.costs import charge
 from spotsurfer.model.job import Attempt, AttemptNumber, AttemptState, JobId
 from spotsurfer.model.lifetimes import AGES, Lives

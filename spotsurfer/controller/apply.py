@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from spotsurfer_wire import json_codec, object_keys
+from spotsurfer_wire import head_log, json_codec, object_keys
 from spotsurfer_wire.head_log import Appended
-from spotsurfer_wire.messages import Desired, Done, Head, HeadKind, Want
+from spotsurfer_wire.messages import Desired, Head, HeadKind, Want
 from spotsurfer_wire.store.port import ObjectStore, StoreError
 from sqlalchemy import Connection, Engine
 
@@ -218,18 +218,9 @@ class Apply:
         return lambda c: (self._granted(c, attempt, head, action.reason), lambda: self._p.nudge(attempt))
 
     def _granting(self, action: Grant | GiveBack, nonce: str) -> Head:
-        return Head(
-            number=action.after + 1,
-            kind=HeadKind.GRANT,
-            epoch=action.attempt,
-            checkpoint=action.checkpoint,
-            sequence=action.sequence,
-            final=False,
-            done=None,
-            cpu_seconds=_cpu_of(self._p.heads.log(action.job).entries, action.checkpoint),
-            nonce=nonce,
-            at=self._p.clock.now().isoformat(),
-        )
+        cpu_seconds = _cpu_of(self._p.heads.log(action.job).entries, action.checkpoint)
+        place = head_log.Place(action.after + 1, nonce, self._p.clock.now().isoformat())
+        return head_log.granted(place, action.attempt, action.checkpoint, action.sequence, cpu_seconds)
 
     def _give_back(self, action: GiveBack) -> Effect:
         """Withdraw the order to drain first: otherwise the attempt drains again as soon as it has the job."""
@@ -355,19 +346,8 @@ class Apply:
 
     def _close(self, action: Close) -> Effect:
         log = self._p.heads.log(action.job)
-        newest = log.newest
-        head = Head(
-            number=action.after + 1,
-            kind=HeadKind.DONE,
-            epoch=newest.epoch if newest else 0,
-            checkpoint=newest.checkpoint if newest else None,
-            sequence=newest.sequence if newest else 0,
-            final=False,
-            done=Done(None, "cancelled"),
-            cpu_seconds=newest.cpu_seconds if newest else 0.0,
-            nonce=f"close-{action.job}",
-            at=self._p.clock.now().isoformat(),
-        )
+        place = head_log.Place(action.after + 1, f"close-{action.job}", self._p.clock.now().isoformat())
+        head = head_log.cancelled(place, log.newest)
         ours = log.append(head) is Appended.OURS
         return lambda _: ("closed" if ours else "the head moved meanwhile: decided again", None)
 

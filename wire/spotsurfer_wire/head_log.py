@@ -1,16 +1,78 @@
-"""The head log of one job: read as it grows, append by create-if-absent. Shared by agent and controller."""
+"""The head log of one job: its entries, each kind made here; read as it grows, append by create-if-absent.
+
+Agent and controller share it. The controller knows an entry's number, nonce and time when it decides. The agent makes an entry
+from the newest one before it, and its mailbox sets these three when it writes it.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from enum import StrEnum
+from typing import NamedTuple
 
 from spotsurfer_wire import json_codec, object_keys
 from spotsurfer_wire.json_codec import ProtocolError
-from spotsurfer_wire.messages import Head
+from spotsurfer_wire.messages import Done, Head, HeadKind
 from spotsurfer_wire.store.port import ObjectStore, StoreError
 
 HEAD_BYTES_MAX = 32 << 20  # the entry that ends a job names its outputs: room for more than 100,000
+
+
+# ---- Entries of the controller
+
+
+class Place(NamedTuple):
+    """Where an entry stands: its number, the nonce by which its writer knows it again, and the time for people."""
+
+    number: int
+    nonce: str
+    at: str
+
+
+def granted(place: Place, epoch: int, checkpoint: str | None, sequence: int, cpu_seconds: float) -> Head:
+    """Attempt `epoch` owns the job now, and starts from `checkpoint` (None = from the beginning)."""
+    return Head(place.number, HeadKind.GRANT, epoch, checkpoint, sequence, False, None, cpu_seconds, place.nonce, place.at)
+
+
+def forked(place: Place, checkpoint: str, cpu_seconds: float) -> Head:
+    """The first entry of a copy: it has one checkpoint and no owner yet."""
+    return Head(place.number, HeadKind.COMMIT, 0, checkpoint, 1, False, None, cpu_seconds, place.nonce, place.at)
+
+
+def cancelled(place: Place, newest: Head | None) -> Head:
+    """The controller closes the log of a job that has no owner any more."""
+    done = Done(None, "cancelled")
+    if newest is None:
+        return Head(place.number, HeadKind.DONE, 0, None, 0, False, done, 0.0, place.nonce, place.at)
+    return dataclasses.replace(newest, kind=HeadKind.DONE, final=False, done=done, **place._asdict())
+
+
+# ---- Entries of an agent
+
+
+def committed(base: Head, checkpoint: str, epoch: int, sequence: int, cpu_seconds: float, final: bool) -> Head:
+    """A checkpoint is the job's newest; `final`: nothing of this attempt runs after it."""
+    sequence = max(base.sequence, sequence)
+    return Head(0, HeadKind.COMMIT, epoch, checkpoint, sequence, final, None, cpu_seconds, "", "")
+
+
+def renewed(base: Head) -> Head:
+    """Changes nothing, but earlier decisions can't land any more."""
+    return dataclasses.replace(base, kind=HeadKind.RENEW)
+
+
+def unsaved(base: Head) -> Head:
+    """This attempt is over, and nothing was saved."""
+    return Head(0, HeadKind.COMMIT, base.epoch, base.checkpoint, base.sequence, True, None, base.cpu_seconds, "", "")
+
+
+def ended(base: Head, done: Done, cpu_seconds: float) -> Head:
+    """The job has ended."""
+    return Head(0, HeadKind.DONE, base.epoch, base.checkpoint, base.sequence, base.final, done, cpu_seconds, "", "")
+
+
+# ---- The log
 
 
 class Appended(StrEnum):

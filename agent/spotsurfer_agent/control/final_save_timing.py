@@ -218,9 +218,6 @@ def _interval(model: Model, oldest: float | None, asked: float | None, *, late: 
     return min(asked, max(oldest - model.durable_seconds(oldest), INTERVAL_SECONDS_MIN))
 
 
-# ---- The samples: remembered across restarts of the agent, and when a forecast is made from them
-
-
 def must_begin(left_seconds: float | None, fit: Fit | None, saving: bool) -> bool:
     """Whether, with a notice, the final save must begin now: yes, unless its length is known and more time is left.
 

@@ -14,48 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from spotsurfer_wire import clock, json_codec, object_keys
+from spotsurfer_wire import clock, head_log, json_codec, object_keys
 from spotsurfer_wire.head_log import HEAD_BYTES_MAX, Appended, HeadLog
 from spotsurfer_wire.json_codec import ProtocolError
-from spotsurfer_wire.manifest import Manifest
-from spotsurfer_wire.messages import Desired, Done, Head, HeadKind, Spec
+from spotsurfer_wire.messages import Desired, Head, HeadKind, Spec
 from spotsurfer_wire.store.port import ObjectStore, StoreDenied, StoreError, StoreFull
-
-# ---- Head entries that an agent writes, each made from the newest one before it. Number, nonce and time are set on writing.
-
-
-def committed(base: Head, image: Manifest, final: bool) -> Head:
-    """A checkpoint is the job's newest; `final`: nothing of this attempt runs after it."""
-    return Head(
-        number=0,
-        kind=HeadKind.COMMIT,
-        epoch=image.epoch,
-        checkpoint=image.id,
-        sequence=max(base.sequence, image.sequence),
-        final=final,
-        done=None,
-        cpu_seconds=image.cpu_seconds,
-        nonce="",
-        at="",
-    )
-
-
-def renewed(base: Head) -> Head:
-    """Changes nothing, but earlier decisions can't land any more."""
-    return dataclasses.replace(base, kind=HeadKind.RENEW)
-
-
-def unsaved(base: Head) -> Head:
-    """This attempt is over, and nothing was saved."""
-    return Head(0, HeadKind.COMMIT, base.epoch, base.checkpoint, base.sequence, True, None, base.cpu_seconds, "", "")
-
-
-def closed(base: Head, done: Done, cpu_seconds: float) -> Head:
-    """The job has ended."""
-    return Head(0, HeadKind.DONE, base.epoch, base.checkpoint, base.sequence, base.final, done, cpu_seconds, "", "")
-
-
-# ---- Following and extending the head log, and reading the rest
 
 OWNS = (HeadKind.GRANT, HeadKind.COMMIT)
 DOUBT_SECONDS = 1.0  # between tries to learn what became of an entry
@@ -253,7 +216,7 @@ class Mailbox:
         self._set(head_at=began, trouble="", refusal="")
         if self._renew:
             self._renew = False
-            self.heads.append(renewed, False, lambda: None, lambda _: None)
+            self.heads.append(head_log.renewed, False, lambda: None, lambda _: None)
         if began - self._desired_at < desired_seconds:
             return
         data = self._store.get(object_keys.desired_key(self._job, self._attempt))

@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from spotsurfer_wire import clock, json_codec, manifest, object_keys
+from spotsurfer_wire import clock, head_log, json_codec, manifest, object_keys
 from spotsurfer_wire.crypto import Keys
 from spotsurfer_wire.json_codec import ProtocolError
 from spotsurfer_wire.manifest import Manifest
-from spotsurfer_wire.messages import Condemned, Done, Intent, SaveFacts, Spec
+from spotsurfer_wire.messages import Condemned, Done, Head, Intent, SaveFacts, Spec
 from spotsurfer_wire.store.port import ObjectStore, StoreDenied, StoreError, StoreFull, StoreUnreachable
 
-from spotsurfer_agent.control import mailbox
 from spotsurfer_agent.control.facts import Outcome, Task
 from spotsurfer_agent.control.log_upload import Logs
 from spotsurfer_agent.control.mailbox import Fenced, Heads, InDoubt, Mailbox
@@ -323,7 +322,7 @@ class Work:
         self._flush(dict(status.log or {}))
         self.steps.keep_used(status.cpu_seconds)
         self.engine.kill()
-        self.heads.append(mailbox.unsaved, True, self.store.check, self.wait)
+        self.heads.append(head_log.unsaved, True, self.store.check, self.wait)
         return Outcome(Task.FINAL, self.now())
 
     def _pinned(self, request: SaveRequest) -> SaveFacts:
@@ -370,7 +369,11 @@ class Work:
     def _append(self, image: Manifest, *, final: bool) -> None:
         if final:
             self.steps.keep_used(image.cpu_seconds - self.steps.cpu_before)
-        self.heads.append(lambda base: mailbox.committed(base, image, final), final, self.store.check, self.wait)
+
+        def entry(base: Head) -> Head:
+            return head_log.committed(base, image.id, image.epoch, image.sequence, image.cpu_seconds, final)
+
+        self.heads.append(entry, final, self.store.check, self.wait)
 
     def _unclaimed(self, image: Manifest) -> None:
         """Check that the collector claims no chunk of a manifest that is in the store. Raises CondemnedChunk, StoreError."""
@@ -410,7 +413,7 @@ class Work:
 
     def _thaw(self) -> Outcome:
         """The kept job is ours again. An entry of our own comes first: winning it proves that nobody else has the job."""
-        self.heads.append(mailbox.renewed, False, self.store.check, self.wait)
+        self.heads.append(head_log.renewed, False, self.store.check, self.wait)
         memory, stood = self.state.memory, self.engine.status().pending_seconds
         counted = (memory.last_save or {}).get("frozen_seconds", 0.0)
         self.engine.settle(False)
@@ -454,7 +457,7 @@ class Work:
         done = Done(code, "exited", out.sizes, log, runs, out.digests, "" if spec.outputs_optional else lacks)
         cpu = self.steps.cpu_before + status.cpu_seconds
         self.steps.keep_used(status.cpu_seconds)
-        self.heads.append(lambda base: mailbox.closed(base, done, cpu), True, self.store.check, self.wait)
+        self.heads.append(lambda base: head_log.ended(base, done, cpu), True, self.store.check, self.wait)
         with contextlib.suppress(StoreError):  # nobody wants to see what there was before
             self.store.delete([x.key for x in self.store.list(object_keys.partials_prefix(self.job))])
         return Outcome(Task.PUBLISH, self.now(), note="; ".join(filter(None, (lacks, _passed_over(out)))))

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from spotsurfer_wire import json_codec, manifest, object_keys, sealed_objects
+from spotsurfer_wire import head_log, json_codec, manifest, object_keys, sealed_objects
 from spotsurfer_wire.crypto import Keys
 from spotsurfer_wire.head_log import HeadLog
 from spotsurfer_wire.json_codec import ProtocolError
 from spotsurfer_wire.manifest import Manifest
-from spotsurfer_wire.messages import Head, HeadKind, Spec
+from spotsurfer_wire.messages import Head, Spec
 from spotsurfer_wire.store.port import CopyingStore, StoreError
 
 from spotsurfer.controller.checkpoints.checkpoint_gc import CheckpointGc, CheckpointStore, trouble
@@ -129,7 +129,9 @@ class Forks:
             self._output(parent.id, child, image, entries)
         mine = replace(image, id=FIRST, job=child, epoch=0, sequence=1, base=None, lineage=lineage)
         self._store.create(object_keys.manifest_key(child, FIRST), manifest.encode(mine, keys))
-        self._store.create(object_keys.head_key(child, 1), json_codec.encode(self._first_head(child, mine)))
+        place = head_log.Place(1, f"fork-{child}", self._shop.clock.now().isoformat())
+        first = head_log.forked(place, FIRST, mine.cpu_seconds)
+        self._store.create(object_keys.head_key(child, 1), json_codec.encode(first))
         self._secrets(parent.id, child, keys)
         self._spec(parent.id, child, order)
         return self._row(parent, child, checkpoint, order)
@@ -187,20 +189,6 @@ class Forks:
                 if data is None:
                     raise StoreError(f"{s.key} is gone")
                 self._store.create(key, data)
-
-    def _first_head(self, child: str, image: Manifest) -> Head:
-        return Head(
-            number=1,
-            kind=HeadKind.COMMIT,
-            epoch=0,
-            checkpoint=FIRST,
-            sequence=1,
-            final=False,
-            done=None,
-            cpu_seconds=image.cpu_seconds,
-            nonce=f"fork-{child}",
-            at=self._shop.clock.now().isoformat(),
-        )
 
     def _secrets(self, parent: str, child: str, keys: Keys) -> None:
         """Seal the secrets anew, because a sealed object opens for one job only."""

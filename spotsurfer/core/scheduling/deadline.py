@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import numpy as np
-import numpy.typing as npt
 
 from spotsurfer.core.scheduling.placement import barred, cooling, fits, wrong_gpus
 from spotsurfer.model.job import HOLDS, WAITS, Attempt, Job, MarketChoice
@@ -235,7 +234,3 @@ def _moment(view: View, seen: JobSeen, limits: Limits, now: datetime) -> Purchas
         np.array([view.owed_seconds]),
         np.array([-1 if free is None else int(free)], dtype=np.int8),
     )
-
-
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from spotsurfer.core.scheduling.deadline import Bools, Ints, kept
+from spotsurfer.core.scheduling.deadline import kept
 from spotsurfer.ports.policies import (
     Buy,
     Floats,
@@ -25,6 +26,8 @@ from spotsurfer.ports.policies import (
     View,
 )
 
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
 DONE = 1e-6  # seconds of work that don't count as left
 
 
