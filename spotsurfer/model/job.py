@@ -103,7 +103,7 @@ class JobState(StrEnum):
 
 
 class AttemptState(StrEnum):
-    """Where an attempt stands; the table of moves is in `transitions`."""
+    """Where an attempt stands; the table of moves is in `model.state_machine`."""
 
     PLANNED = "planned"
     REQUESTED = "requested"
@@ -146,7 +146,7 @@ class Wish(StrEnum):
 
 
 class HeldBy(StrEnum):
-    """Who wanted a held job to be held, which says who lets it go on; see `core.suspension`."""
+    """Who wanted a held job to be held, which says who lets it go on; see `core.scheduling.suspension`."""
 
     USER = ""  # its user, or a limit of theirs: its user alone
     IDLE = "idle"  # the controller: a connection to its front, or its user

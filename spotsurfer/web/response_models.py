@@ -86,7 +86,7 @@ class FitOut(Wire):
 
 
 class UsageOut(Wire):
-    """What a job used within some seconds; what a kernel or machine does not tell is null. See the agent's `usage.window`."""
+    """What a job used within some seconds; what a kernel or machine does not tell is null. See `spotsurfer_wire.usage`."""
 
     seconds: float
     cpu_cores: float

@@ -1,4 +1,4 @@
-"""Every kind of key that there is in the store, as `objectkeys` makes them."""
+"""Every kind of key that there is in the store, as `object_keys` makes them."""
 
 from __future__ import annotations
 
