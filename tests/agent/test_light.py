@@ -42,6 +42,13 @@ def test_who_only_starts_the_agent_again_loads_none_of_its_libraries():
     assert loaded.split() == []
 
 
+def test_a_shim_loads_little():
+    """There is one for each job, for as long as the job: it has 25 MB."""
+    heavy = HEAVY | {"logging", "concurrent.futures", "hashlib"}
+    code = f"import sys, spotsurfer_agent.shim.__main__; print(*sorted({heavy} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split() == []
+
+
 @pytest.fixture
 def uncollected():
     """Nothing goes but what nobody refers to."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
 import signal
 import time
@@ -37,7 +36,7 @@ def scope_prefix(what: str, process_1: Path = Path("/proc/1/comm")) -> list[str]
     program = shutil.which("systemd-run")
     if program is None or process_1.read_text().strip() != "systemd":
         return []
-    name = f"spotsurfer-{what}-{secrets.token_hex(4)}.scope"
+    name = f"spotsurfer-{what}-{os.urandom(4).hex()}.scope"
     own = ["--property=Delegate=yes", "--property=TasksMax=infinity", f"--slice={SLICE}", f"--unit={name}"]
     return [program, "--scope", "--quiet", "--collect", *own, "--"]
 

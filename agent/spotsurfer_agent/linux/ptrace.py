@@ -8,7 +8,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from spotsurfer_wire.linux import procfs
@@ -197,6 +196,8 @@ class Holder:
     """One tracer. ptrace ties a stopped thread to its tracer, so one thread of ours makes all the calls."""
 
     def __init__(self) -> None:
+        from concurrent.futures import ThreadPoolExecutor  # takes 3 MB, and shims, which load this file, hold nobody
+
         self._tracer = ThreadPoolExecutor(1, thread_name_prefix="holder")
         self._held: set[int] = set()
         self._coming: set[int] = set()  # of these, not seen to stand still yet
