@@ -21,6 +21,7 @@ from spotsurfer_agent.host import root_fs
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.prepare.inputs import delivery
 from spotsurfer_agent.restore.pager_process import Origin
+from spotsurfer_agent.save import blockers
 from spotsurfer_agent.store.credentials import StoreAccess
 from spotsurfer_wire import json_codec, object_keys
 from spotsurfer_wire.manifest import Manifest
@@ -56,6 +57,7 @@ def machine(**more: object) -> None:
     cuda_standin.lay(cuda_standin.CARDS, **more)  # type: ignore[arg-type]
     brought, cards = delivery.input_mounts, root_fs.Mount("cards", str(cuda_standin.CARDS), str(cuda_standin.CARDS))
     delivery.input_mounts = lambda spec, base: [*brought(spec, base), cards]
+    blockers.OWN = (*blockers.OWN, f"{cuda_standin.CARDS}/mem-")  # no machine has that file, and a turn of the program opens it
 
 
 def ladder(spec: Spec) -> EngineChoice:
