@@ -369,7 +369,6 @@ def _check(world: World) -> None:
 # ---- Plots: use of the job and size of its machine over time, by policy.
 
 GIB = float(1 << 30)
-LINE_HOUR = 3600.0
 BINS = 600  # drawn points of a run, each with the maximum of its time
 Points = list[tuple[float, float]]
 
@@ -408,4 +407,4 @@ def most(points: Points) -> Points:
 def _steps(points: Points, ride: Ride) -> Points:
     """Each value holds until the next one begins; in hours."""
     ends = [at for at, _ in points[1:]] + [ride.elapsed_seconds]
-    return [(at / LINE_HOUR, value) for (begin, value), end in zip(points, ends, strict=True) for at in (begin, end)]
+    return [(at / HOUR, value) for (begin, value), end in zip(points, ends, strict=True) for at in (begin, end)]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from spotsurfer.agent_runtime import base_layer, recipe
 from spotsurfer.agent_runtime.base_layer import Base, Say
-from spotsurfer.agent_runtime.package_pins import Pins, _base, _replace, _taken_before
+from spotsurfer.agent_runtime.package_pins import Pins, base_for, replace_file, taken_before
 from spotsurfer.model.errors import RuntimeBuildError
 
 AGENT_PACKAGES = ("spotsurfer_agent", "spotsurfer_wire")
@@ -43,7 +43,7 @@ def find(out: Path) -> Runtime | None:
         return None
     runtime, inputs = found
     wanted = recipe.read(recipe.shipped())
-    possible = (wanted, _taken_before(out, wanted))
+    possible = (wanted, taken_before(out, wanted))
     return runtime if any(x is not None and _inputs(base_layer.folder(out, x)) == inputs for x in possible) else None
 
 
@@ -67,7 +67,7 @@ def build(out: Path, *, pins: Pins = Pins.PREFER, mirror: str | None = None, say
     out = out.absolute()
     base_layer.prepare(out)
     with _alone(out):
-        foundation = _base(out, pins, mirror, say)
+        foundation = base_for(out, pins, mirror, say)
         inputs = _inputs(foundation.folder)
         known = _latest(out)
         if known is not None and known[1] == inputs:
@@ -75,7 +75,7 @@ def build(out: Path, *, pins: Pins = Pins.PREFER, mirror: str | None = None, say
         else:
             runtime = _assemble(out, foundation)
             latest = {"sha256": runtime.sha256, "agent_version": runtime.agent_version, "inputs": inputs}
-            _replace(out / "latest.json", json.dumps(latest, indent=1).encode())
+            replace_file(out / "latest.json", json.dumps(latest, indent=1).encode())
             _prune(out, runtime, foundation)
         _unpack_current(out, runtime)
         return runtime
@@ -151,7 +151,7 @@ def _assemble(out: Path, foundation: Base) -> Runtime:
         data = foundation.member.read_bytes() + base_layer.member(tree, last=True)
     sha256 = hashlib.sha256(data).hexdigest()
     path = out / f"{sha256}.tar.gz"
-    _replace(path, data)
+    replace_file(path, data)
     return Runtime(path, sha256, version)
 
 

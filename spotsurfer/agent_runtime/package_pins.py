@@ -20,7 +20,8 @@ class Pins(StrEnum):
     RENEW = "renew"  # take today's in any case and rewrite the lock
 
 
-def _base(out: Path, pins: Pins, mirror: str | None, say: Say) -> Base:
+def base_for(out: Path, pins: Pins, mirror: str | None, say: Say) -> Base:
+    """The base of the lock, or of packages that the mirror still has. Raises RuntimeBuildError (Pins.REQUIRE)."""
     wanted = recipe.read(recipe.shipped()) if recipe.shipped().exists() or pins is not Pins.RENEW else None
     if pins is Pins.RENEW or wanted is None:
         taken = base_layer.resolve(out, package_fetch.source(mirror), say)
@@ -28,7 +29,7 @@ def _base(out: Path, pins: Pins, mirror: str | None, say: Say) -> Base:
         return base_layer.cached(out, taken) or base_layer.build(out, taken, say)
     if found := base_layer.cached(out, wanted):
         return found
-    if pins is Pins.PREFER and (earlier := _taken_before(out, wanted)) and (found := base_layer.cached(out, earlier)):
+    if pins is Pins.PREFER and (earlier := taken_before(out, wanted)) and (found := base_layer.cached(out, earlier)):
         return found
     source = package_fetch.source(mirror)
     if base_layer.ingredients_here(out, wanted, source, say):
@@ -43,7 +44,8 @@ def _base(out: Path, pins: Pins, mirror: str | None, say: Say) -> Base:
     return base_layer.cached(out, taken) or base_layer.build(out, taken, say)
 
 
-def _taken_before(out: Path, wanted: Lock) -> Lock | None:
+def taken_before(out: Path, wanted: Lock) -> Lock | None:
+    """The packages that an earlier build took instead of those of this lock."""
     path = out / "RUNTIME.lock"
     if not path.exists() or json.loads(path.read_text()).get("instead_of") != wanted.digest:
         return None
@@ -57,10 +59,11 @@ def _record(out: Path, wanted: Lock, taken: Lock, say: Say) -> None:
         if old.get(package.name) != package.version:
             say(f"NOTICE: {package.name} {package.version} instead of the tested {old.get(package.name, '(none)')}")
     value = {"instead_of": wanted.digest, **json.loads(taken.text())}
-    _replace(out / "RUNTIME.lock", (json.dumps(value, indent=1) + "\n").encode())
+    replace_file(out / "RUNTIME.lock", (json.dumps(value, indent=1) + "\n").encode())
 
 
-def _replace(path: Path, data: bytes) -> None:
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file so that it is never seen half written."""
     partial = path.with_name(f".{path.name}.partial")
     partial.write_bytes(data)
     partial.rename(path)

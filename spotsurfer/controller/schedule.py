@@ -79,7 +79,6 @@ class Schedule:
 
 # ---- Background: checkpoint GC, rehearsals, and long commands of users, beside the loop
 
-background_log = structlog.get_logger()
 TIDY_SECONDS = 5.0
 
 
@@ -127,6 +126,6 @@ class Background:
             try:
                 self.rehearsals.tidy()
             except StoreError as e:
-                background_log.warning("keeper.trouble", job=None, error=str(e))
+                log.warning("keeper.trouble", job=None, error=str(e))
             except Exception:
-                background_log.exception("keeper.failed")
+                log.exception("keeper.failed")

@@ -91,7 +91,6 @@ def md5_of(path: Path) -> str:
 # ---- Surfed run: follows the job, asks for a move, kills the controller in the middle of it, and starts it again.
 
 Json = dict[str, Any]
-STORY_LOOK_SECONDS = 0.5
 SETTLED_SECONDS = 12  # work of the second machine before the user asks for a move
 LIMIT_SECONDS = 1500
 
@@ -126,7 +125,7 @@ class Director:
             if story.show["state"] in ("succeeded", "failed", "cancelled") and self._released():
                 return story
             self._act()
-            time.sleep(STORY_LOOK_SECONDS)
+            time.sleep(LOOK_SECONDS)
         raise SpotsurferError(f"the job did not end within {LIMIT_SECONDS} s: see `spotsurfer show {story.job}`")
 
     def _released(self) -> bool:
@@ -158,10 +157,8 @@ def _age(since: str) -> float:
 
 # ---- Figures: from the timeline, the cost report and the head log.
 
-_ResultJson = dict[str, Any]
 
-
-def figures(story: Story, costs: Sequence[_ResultJson], plain: Undisturbed, md5: str, store: Path) -> _ResultJson:
+def figures(story: Story, costs: Sequence[Json], plain: Undisturbed, md5: str, store: Path) -> Json:
     """`result.json`. Money in USD, times in seconds.
 
     `work_lost_seconds`: by attempt, CPU time of the job there that no committed checkpoint or end contains; the program has
@@ -203,7 +200,7 @@ def figures(story: Story, costs: Sequence[_ResultJson], plain: Undisturbed, md5:
     }
 
 
-def _lost(attempt: _ResultJson, entries: Sequence[Head]) -> float:
+def _lost(attempt: Json, entries: Sequence[Head]) -> float:
     """Work of the attempt that its successor had to repeat, in seconds of its one thread."""
     mine = [e for e in entries if e.epoch == attempt["number"]]
     start = next(e.cpu_seconds for e in mine if e.kind is HeadKind.GRANT)
@@ -214,7 +211,7 @@ def _lost(attempt: _ResultJson, entries: Sequence[Head]) -> float:
     return max(used - (kept - start), 0.0)
 
 
-def _unannounced(attempt: _ResultJson, moments: Sequence[_ResultJson]) -> bool:
+def _unannounced(attempt: Json, moments: Sequence[Json]) -> bool:
     mine = [m for m in moments if m["attempt"] == attempt["number"]]
     gone = any(m["data"].get("event") == "instance gone" and m["data"].get("to") == "lost" for m in mine)
     return gone and not any(m["kind"] == "notice" for m in mine)
@@ -224,7 +221,7 @@ def _seconds(begin: str, end: str) -> float:
     return (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
 
 
-def failures(result: _ResultJson) -> list[str]:
+def failures(result: Json) -> list[str]:
     """Promises of the demonstration that the result does not show."""
     promises = {
         "the contigs are identical": result["identical"],

@@ -114,10 +114,6 @@ def make_app(
     app.state.stopping = False  # set at shutdown: long polls answer at once
     app.include_router(routes.router)
     app.include_router(file_routes.router)
-    app.include_router(routes.checkpoint_router)
-    app.include_router(file_routes.partials_router)
-    app.include_router(routes.dry_run_router)
-    app.include_router(routes.usage_router)
     install(app)
     app.add_middleware(Guard, token=token)
     return app

@@ -179,27 +179,22 @@ def _from_thread(pieces: AsyncIterator[bytes]) -> Iterator[bytes]:
 
 # ---- Partial results of a running job
 
-partials_router = APIRouter(
-    prefix="/v1", responses={"4XX": {"model": m.ErrorBody}, "5XX": {"model": m.ErrorBody}, 422: {"model": m.ErrorBody}}
-)
 Number = Annotated[int, Path(ge=1, description="Of the request")]
 
 
-@partials_router.post("/jobs/{job}/partials", status_code=202, tags=["files"])
+@router.post("/jobs/{job}/partials", status_code=202, tags=["files"])
 def ask_partial(job: JobPath, service: Controller) -> m.NumberOut:
     """Ask for what the job has written so far; the answer is the number of the request."""
     return m.NumberOut(number=service.ask_partial(JobId(job)))
 
 
-@partials_router.get("/jobs/{job}/partials/{number}", tags=["files"])
+@router.get("/jobs/{job}/partials/{number}", tags=["files"])
 def partial(job: JobPath, number: Number, service: Controller) -> PartialSeen:
     """What became of a request; 409 where nothing will."""
     return service.partial(JobId(job), number)
 
 
-@partials_router.get(
-    "/jobs/{job}/partials/{number}/{path:path}", response_class=StreamingResponse, responses={200: RAW}, tags=["files"]
-)
+@router.get("/jobs/{job}/partials/{number}/{path:path}", response_class=StreamingResponse, responses={200: RAW}, tags=["files"])
 def partial_output(job: JobPath, number: Number, path: str, service: Controller) -> StreamingResponse:
     """One of these files."""
     pieces = iter(service.partial_output(JobId(job), number, path))

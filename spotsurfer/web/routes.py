@@ -23,7 +23,6 @@ from spotsurfer.ports.service import Checkpoint, Info, JobStatus, Machine, Momen
 from spotsurfer.web import request_models
 from spotsurfer.web import response_models as m
 from spotsurfer.web.request_models import Asked, PlanBody
-from spotsurfer.web.response_models import CommandOut, ErrorBody, Wire
 
 # ---- Filter of the list of jobs
 
@@ -250,10 +249,6 @@ def _timeline(found: list[tuple[int, Moment]], after: int) -> m.TimelineOut:
 
 # ---- Dry runs
 
-dry_run_router = APIRouter(
-    prefix="/v1", responses={"4XX": {"model": m.ErrorBody}, "5XX": {"model": m.ErrorBody}, 422: {"model": m.ErrorBody}}
-)
-
 
 class OfferOut(m.Wire):
     """A machine that could be bought. Band and score are the cloud's advice, where it gives any."""
@@ -316,7 +311,7 @@ class PlanOut(m.Wire):
         return cls(choices=[OfferOut.of(o) for o in found.choices], rejected=rejected, obstacle=found.obstacle)
 
 
-@dry_run_router.post("/plans", tags=["submit"])
+@router.post("/plans", tags=["submit"])
 def plan(body: PlanBody, service: Controller) -> PlanOut:
     """What would be launched for this job now. Nothing is kept of the question."""
     return PlanOut.of(service.preview(request_models.checked(body.spec)))
@@ -324,9 +319,6 @@ def plan(body: PlanBody, service: Controller) -> PlanOut:
 
 # ---- Usage of a job over time
 
-usage_router = APIRouter(
-    prefix="/v1", responses={"4XX": {"model": m.ErrorBody}, "5XX": {"model": m.ErrorBody}, 422: {"model": m.ErrorBody}}
-)
 UsageSince = Annotated[datetime | None, Query(description="Only windows that began then or later")]
 
 
@@ -343,7 +335,7 @@ class UsagesOut(m.Wire):
     windows: list[WindowOut]
 
 
-@usage_router.get("/jobs/{job}/usage", tags=["jobs"])
+@router.get("/jobs/{job}/usage", tags=["jobs"])
 def usage(job: JobPath, service: Controller, since: UsageSince = None) -> UsagesOut:
     """What it used."""
     found = service.usage(JobId(job), since)
@@ -353,12 +345,8 @@ def usage(job: JobPath, service: Controller, since: UsageSince = None) -> Usages
 
 # ---- Checkpoints, forks, rehearsals and the store
 
-checkpoint_router = APIRouter(
-    prefix="/v1", responses={"4XX": {"model": ErrorBody}, "5XX": {"model": ErrorBody}, 422: {"model": ErrorBody}}
-)
 
-
-class CheckpointOut(Wire):
+class CheckpointOut(m.Wire):
     """One checkpoint. `why` says why it is kept, or why it will go."""
 
     id: str
@@ -381,7 +369,7 @@ class CheckpointOut(Wire):
         return cls.model_validate(checkpoint)
 
 
-class CheckpointsOut(Wire):
+class CheckpointsOut(m.Wire):
     """Oldest first."""
 
     checkpoints: list[CheckpointOut]
@@ -400,7 +388,7 @@ class ForkBody(Asked):
     name: str | None = None
 
 
-class NameOut(Wire):
+class NameOut(m.Wire):
     """The full name of a checkpoint."""
 
     checkpoint: str
@@ -414,7 +402,7 @@ class StoreBody(Asked):
     dry_run: bool = False
 
 
-class ProgressOut(Wire):
+class ProgressOut(m.Wire):
     """A long command: ask for it again until it is done. A failed one answers with its error."""
 
     id: str
@@ -431,43 +419,43 @@ class ProgressOut(Wire):
         return cls.model_validate(progress)
 
 
-@checkpoint_router.get("/jobs/{job}/checkpoints", tags=["checkpoints"])
+@router.get("/jobs/{job}/checkpoints", tags=["checkpoints"])
 def checkpoints(job: JobPath, service: Controller) -> CheckpointsOut:
     """What there is, what is proven, and what will go."""
     return CheckpointsOut(checkpoints=[CheckpointOut.of(x) for x in service.checkpoints(JobId(job))])
 
 
-@checkpoint_router.post("/jobs/{job}/go-back", tags=["wishes"])
-def go_back(job: JobPath, body: FromBody, service: Controller) -> CommandOut:
+@router.post("/jobs/{job}/go-back", tags=["wishes"])
+def go_back(job: JobPath, body: FromBody, service: Controller) -> m.CommandOut:
     """Go on from a checkpoint, whatever came after it: a held, ended or running job."""
     return command(service.go_back(JobId(job), body.checkpoint))
 
 
-@checkpoint_router.put("/jobs/{job}/checkpoints/{checkpoint}/protection", tags=["checkpoints"])
+@router.put("/jobs/{job}/checkpoints/{checkpoint}/protection", tags=["checkpoints"])
 def protect(job: JobPath, checkpoint: str, service: Controller) -> NameOut:
     """Keep it whatever the rules say."""
     return NameOut(checkpoint=service.protect(JobId(job), checkpoint, True))
 
 
-@checkpoint_router.delete("/jobs/{job}/checkpoints/{checkpoint}/protection", tags=["checkpoints"])
+@router.delete("/jobs/{job}/checkpoints/{checkpoint}/protection", tags=["checkpoints"])
 def unprotect(job: JobPath, checkpoint: str, service: Controller) -> NameOut:
     """Leave it to the rules again."""
     return NameOut(checkpoint=service.protect(JobId(job), checkpoint, False))
 
 
-@checkpoint_router.post("/jobs/{job}/forks", status_code=202, tags=["checkpoints"])
+@router.post("/jobs/{job}/forks", status_code=202, tags=["checkpoints"])
 def fork(job: JobPath, body: ForkBody, service: Controller) -> ProgressOut:
     """A copy of the job that goes its own way from a checkpoint."""
     return ProgressOut.of_progress(service.fork(JobId(job), body.checkpoint, body.name))
 
 
-@checkpoint_router.post("/jobs/{job}/rehearsals", status_code=202, tags=["checkpoints"])
+@router.post("/jobs/{job}/rehearsals", status_code=202, tags=["checkpoints"])
 def rehearse(job: JobPath, service: Controller) -> ProgressOut:
     """Show that the newest checkpoint lives elsewhere, while the job runs on."""
     return ProgressOut.of_progress(service.rehearse(JobId(job)))
 
 
-@checkpoint_router.post("/store/{what}", status_code=202, tags=["store"])
+@router.post("/store/{what}", status_code=202, tags=["store"])
 def store_work(what: str, body: StoreBody, service: Controller) -> ProgressOut:
     """`check`, `stats` or `gc`."""
     job = JobId(body.job) if body.job is not None else None
@@ -477,13 +465,13 @@ def store_work(what: str, body: StoreBody, service: Controller) -> ProgressOut:
 Patience = Annotated[float, Query(ge=0, le=WAIT_MAX_SECONDS, description="Seconds to wait for its end")]
 
 
-@checkpoint_router.get("/work/{number}", tags=["store"])
+@router.get("/work/{number}", tags=["store"])
 def progress(number: str, service: Controller, wait: Patience = 0) -> ProgressOut:
     """How far a long command is."""
     return ProgressOut.of_progress(service.progress(number, wait))
 
 
-@checkpoint_router.delete("/work/{number}", status_code=204, tags=["store"])
+@router.delete("/work/{number}", status_code=204, tags=["store"])
 def call_off(number: str, service: Controller) -> None:
     """It need not go on."""
     service.call_off(number)

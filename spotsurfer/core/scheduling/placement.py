@@ -22,7 +22,7 @@ from spotsurfer.ports.policies import Policy
 MAKERS = frozenset({"nvidia", "tesla"})  # parts of names that don't distinguish chips
 NVIDIA_DEVICES = "nvidia.com/gpu"
 MEMORY_SHARE = 0.15  # tolerance for the memory size of one chip: sources give 80 GB as 81 559 MiB or as 79 GiB
-_GIB_GPUS = 1 << 30
+GIB = 1 << 30
 
 
 def asked(spec: JobSpec) -> int:
@@ -73,7 +73,7 @@ def _gigabytes(word: str) -> float:
 def _memory(g: Gpus) -> float:
     """Memory of each GPU in GB, as given or from the name; 0 = unknown."""
     named = next((x for w in re.split(r"[^a-z0-9]+", g.chip.lower()) if (x := _gigabytes(w))), 0.0)
-    return named or g.memory_bytes / _GIB_GPUS
+    return named or g.memory_bytes / GIB
 
 
 def _counted(g: Gpus) -> str:
@@ -84,7 +84,6 @@ def _counted(g: Gpus) -> str:
 
 # ---- Offers
 
-GIB = 1 << 30
 ALLOWED = {
     MarketChoice.SPOT: frozenset({Market.SPOT}),
     MarketChoice.ON_DEMAND: frozenset({Market.ON_DEMAND}),
