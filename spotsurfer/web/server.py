@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import tempfile
@@ -61,7 +62,7 @@ def unix_socket(path: Path) -> socket.socket:
 
     Raises ControllerRunning if a process answers there, ConfigError if it can't be made.
     """
-    if len(str(path).encode()) > SOCKET_PATH_MAX_BYTES - len("/.api-12345678/s"):
+    if len(str(path).encode()) > SOCKET_PATH_MAX_BYTES:
         raise ConfigError(f"The socket's path {path} is too long for the kernel: set [controller] socket to a shorter one.")
     if _answers(path):
         raise ControllerRunning(f"Another controller answers on {path}: stop it first, or use another data_dir.")
@@ -70,7 +71,11 @@ def unix_socket(path: Path) -> socket.socket:
         # Bound inside a folder that only we can enter, so that it is never open to others, not even for a moment.
         with tempfile.TemporaryDirectory(prefix=".api-", dir=path.parent) as private:
             fresh = Path(private, "s")
-            listener.bind(str(fresh))
+            opened = os.open(private, os.O_PATH | os.O_DIRECTORY)
+            try:
+                listener.bind(f"/proc/self/fd/{opened}/s")  # the folder's whole name could be too long although `path` is not
+            finally:
+                os.close(opened)
             fresh.chmod(0o600)
             listener.listen(128)
             fresh.replace(path)

@@ -337,6 +337,14 @@ def test_a_socket_that_can_not_be_made_is_a_wrong_setting(folder: Path) -> None:
         unix_socket(folder / "absent" / "api.sock")
 
 
+def test_a_socket_may_have_the_longest_path_that_the_kernel_takes(folder: Path) -> None:
+    path = folder / "x".ljust(107 - len(str(folder)) - 1, "x")
+    with unix_socket(path), socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+    with pytest.raises(e.ConfigError, match="too long"):
+        unix_socket(path.with_name(path.name + "x"))
+
+
 def test_the_token_is_made_once_and_must_be_private(folder: Path) -> None:
     path = folder / "token"
     token = load_token(path)
