@@ -13,7 +13,7 @@ from pathlib import Path
 from spotsurfer_agent.criu import command
 from spotsurfer_agent.host import network, root_fs, shim_protocol
 from spotsurfer_agent.host.tools import Tools
-from spotsurfer_agent.linux import syscalls
+from spotsurfer_wire.linux import syscalls
 
 from bench.scenes import kit
 

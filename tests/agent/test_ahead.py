@@ -18,12 +18,13 @@ from spotsurfer_agent.chunks.writer import Table
 from spotsurfer_agent.criu import images, interrupted_calls
 from spotsurfer_agent.criu.images import StreamError
 from spotsurfer_agent.host.cgroup import JobCgroup
-from spotsurfer_agent.linux import syscalls, userfaultfd
+from spotsurfer_agent.linux import userfaultfd
 from spotsurfer_agent.save import memory_reserve, precopy
 from spotsurfer_agent.save.image_intake import Intake
 from spotsurfer_agent.save.memory_reserve import Closed, Reserve
 from spotsurfer_agent.save.pages import Composed, PageFile, Pages
 from spotsurfer_agent.save.precopy import Aheads, Area
+from spotsurfer_wire.linux import syscalls
 from spotsurfer_wire.linux.buffers import PAGE
 from spotsurfer_wire.store.port import StoreError
 from support.chunks import Store

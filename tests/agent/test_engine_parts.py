@@ -15,10 +15,9 @@ from spotsurfer_agent.host.cgroup import JobCgroup
 from spotsurfer_agent.host.root_fs import Mount, carried
 from spotsurfer_agent.host.shim_protocol import ShimRefused
 from spotsurfer_agent.host.tools import ToolMissing, Tools
-from spotsurfer_agent.linux import syscalls
 from spotsurfer_agent.ports.engine import EngineError, blame
 from spotsurfer_agent.restore import compatibility
-from spotsurfer_wire.linux import cgroups, memory
+from spotsurfer_wire.linux import cgroups, memory, syscalls
 from spotsurfer_wire.linux.procfs import MountLine, mount_lines
 
 

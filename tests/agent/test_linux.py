@@ -8,7 +8,8 @@ import socket
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent.linux import sockets, syscalls
+from spotsurfer_agent.linux import sockets
+from spotsurfer_wire.linux import syscalls
 
 
 def test_an_end_of_a_pipe_is_not_kept():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from spotsurfer_agent.host import launch
-from spotsurfer_agent.linux import syscalls
+from spotsurfer_wire.linux import syscalls
 
 
 @pytest.mark.parametrize(("version", "asked"), [((6, 1, 0), False), ((6, 3, 9), False), ((6, 4, 0), True), ((6, 12), True)])

@@ -82,7 +82,7 @@ def test_one_that_is_missing_is_named() -> None:
 
 
 def test_who_holds_them_leaves_no_core_file() -> None:
-    code = "import ctypes; from spotsurfer_agent.linux import syscalls as s; s.leave_no_core();"
+    code = "import ctypes; from spotsurfer_wire.linux import syscalls as s; s.leave_no_core();"
     code += " print(ctypes.CDLL(None).prctl(3))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "0", "PR_GET_DUMPABLE"

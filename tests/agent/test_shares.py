@@ -92,7 +92,7 @@ def test_a_real_mount_is_made_seen_and_taken_away(tmp_path: Path) -> None:
     (tmp_path / "far/x").write_text("here")
     code = f"""
 from pathlib import Path
-from spotsurfer_agent.linux import syscalls
+from spotsurfer_wire.linux import syscalls
 from spotsurfer_agent.prepare.inputs.shared_file_systems import Shares
 from spotsurfer_wire.messages import Share, Spec
 syscalls.private_mounts()

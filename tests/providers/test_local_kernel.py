@@ -10,7 +10,7 @@ import pytest
 # Its child shares its memory for a while, as one that Popen starts does until the kernel has done its exec.
 SHARED = """
 import ctypes, os, signal
-from spotsurfer_providers.local.box import syscalls
+from spotsurfer_wire.linux import syscalls
 libc = ctypes.CDLL(None)
 libc.clone.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]
 stack = ctypes.create_string_buffer(1 << 16)

@@ -15,10 +15,10 @@ from typing import Any
 from spotsurfer_agent.engines.app import AppEngine
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.host.tools import Tools
-from spotsurfer_agent.linux import syscalls
 from spotsurfer_agent.prepare.images.cache import ImageRules
 from spotsurfer_wire import messages, object_keys, sealed_objects
 from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.linux import syscalls
 from spotsurfer_wire.messages import Spec
 from spotsurfer_wire.store.obstore import open_store
 from spotsurfer_wire.store.port import ObjectStore

@@ -12,11 +12,10 @@ from pathlib import Path
 from spotsurfer_agent.engines.base import Hosted
 from spotsurfer_agent.engines.choice import EngineChoice
 from spotsurfer_agent.host.tools import Tools
-from spotsurfer_agent.linux import syscalls
 from spotsurfer_agent.restore.pager_process import Origin
 from spotsurfer_agent.store.credentials import StoreAccess
 from spotsurfer_wire import json_codec, object_keys
-from spotsurfer_wire.linux import procfs
+from spotsurfer_wire.linux import procfs, syscalls
 from spotsurfer_wire.messages import SelfSave, Spec
 from spotsurfer_wire.store.obstore import open_store
 from support.engine_kit import BASE, JOB, W, newest, output, refused, request, until

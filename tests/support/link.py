@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from spotsurfer_agent.linux import syscalls
 from spotsurfer_providers.local.box.network import listening_socket
 from spotsurfer_providers.local.object_gateway.folder_store import Objects
 from spotsurfer_providers.local.object_gateway.server import Gateway, Scope
+from spotsurfer_wire.linux import syscalls
 from support.engine_kit import JOB
 
 NEAR, FAR, PORT = "10.202.0.2", "10.202.0.1", 9000

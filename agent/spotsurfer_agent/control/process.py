@@ -9,7 +9,7 @@ from pathlib import Path
 
 from spotsurfer_wire.chunks.budget import Limits
 from spotsurfer_wire.crypto import Keys
-from spotsurfer_wire.linux import memory
+from spotsurfer_wire.linux import memory, syscalls
 from spotsurfer_wire.messages import AgentConfig
 
 from spotsurfer_agent import __version__
@@ -23,7 +23,6 @@ from spotsurfer_agent.engines.none import UnfitEngine
 from spotsurfer_agent.host import network
 from spotsurfer_agent.host.tools import ToolMissing, Tools
 from spotsurfer_agent.host.usage import Gpus, Sampler
-from spotsurfer_agent.linux import syscalls
 from spotsurfer_agent.ports.engine import Engine
 from spotsurfer_agent.prepare.images.cache import ImageRules
 from spotsurfer_agent.prepare.inputs.delivery import JobInputs

@@ -15,10 +15,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_wire.linux import procfs
+from spotsurfer_wire.linux import procfs, syscalls
 
 from spotsurfer_agent.host import network, shim_protocol
-from spotsurfer_agent.linux import syscalls
 
 NAME = "datagrams.json"  # of an image, and of a restore
 BYTES_MAX = 1 << 20  # of all waiting datagrams

@@ -22,8 +22,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from spotsurfer_wire.linux import syscalls
+
 from spotsurfer_agent.criu.images import BadImage, places
-from spotsurfer_agent.linux import ptrace, syscalls
+from spotsurfer_agent.linux import ptrace
 
 LONGEST_SECONDS = 15.0  # shorter than the least time between saves, `control.final_save_timing.INTERVAL_SECONDS_MIN`
 LIMIT_MAX = 4096  # threads, because the tree stands still meanwhile

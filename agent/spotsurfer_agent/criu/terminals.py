@@ -20,9 +20,10 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from spotsurfer_wire.linux import syscalls
+
 from spotsurfer_agent.criu.images import BadImage, End, Unread, unread, waiting
 from spotsurfer_agent.host import shim_protocol
-from spotsurfer_agent.linux import syscalls
 
 DATA, INFO, FILES = "tty-data.img", "tty-info.img", "files.img"
 LINES = "terminal-lines.json"

@@ -14,10 +14,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_wire.linux import procfs
+from spotsurfer_wire.linux import procfs, syscalls
 
 from spotsurfer_agent.host import shim_protocol
-from spotsurfer_agent.linux import syscalls
 
 NAME = "attributes.json"  # of an image, and of a restore
 PROCESSORS, IO, SLACK, CORE = "processors", "io", "slack", "core"

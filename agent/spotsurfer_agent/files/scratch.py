@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spotsurfer_wire.linux import procfs
+from spotsurfer_wire.linux import procfs, syscalls
 from spotsurfer_wire.manifest import Entry, Manifest, Stored
 
 from spotsurfer_agent.chunks.writer import Content, Table
 from spotsurfer_agent.files import identity, tree
 from spotsurfer_agent.files.staging import FULL
 from spotsurfer_agent.host import root_fs
-from spotsurfer_agent.linux import file_copy, syscalls
+from spotsurfer_agent.linux import file_copy
 
 FOLDERS = {"work": 0o755, "home": 0o755, "tmp": 0o1777, "shm": 0o1777, ".spotsurfer": 0o755, "hints": 0o755}
 # File systems on which the first write to a mapped file after its write-back always changes its times.

@@ -10,13 +10,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from spotsurfer_wire.linux import procfs
+from spotsurfer_wire.linux import procfs, syscalls
 
 from spotsurfer_agent.host import launch
 from spotsurfer_agent.host.cgroup import JobCgroup
 from spotsurfer_agent.host.launch import Privileges
 from spotsurfer_agent.host.tools import Tools
-from spotsurfer_agent.linux import syscalls
 
 # ---- The agent's side: commands before a save, after a restore, and to tell a program to save itself
 

@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from spotsurfer_wire.linux import procfs
+from spotsurfer_wire.linux import procfs, syscalls
 
 from spotsurfer_agent.host import network, root_fs
-from spotsurfer_agent.linux import syscalls
 
 # ---- Secrets: the memory in which a job finds those of its secrets that are files
 

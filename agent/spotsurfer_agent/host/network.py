@@ -18,9 +18,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from spotsurfer_wire.doors import DOOR
+from spotsurfer_wire.linux import syscalls
 
 from spotsurfer_agent.host.tools import Tools
-from spotsurfer_agent.linux import syscalls
 
 INSIDE, OUTSIDE, LENGTH = "10.201.0.2", "10.201.0.1", 30
 HARDWARE = "02:73:70:6f:74:02"

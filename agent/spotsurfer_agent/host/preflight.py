@@ -15,13 +15,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from spotsurfer_wire.linux import cgroups
+from spotsurfer_wire.linux import cgroups, syscalls
 from spotsurfer_wire.linux.cgroups import UNIFIED
 
 from spotsurfer_agent.host import cgroup, launch
 from spotsurfer_agent.host.cgroup import CgroupError, JobCgroup
 from spotsurfer_agent.host.tools import Tools
-from spotsurfer_agent.linux import syscalls
 
 CRIU_AT_LEAST = (4, 2)
 FREE_BYTES_AT_LEAST = 256 << 20

@@ -20,10 +20,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from spotsurfer_wire.linux import procfs
+from spotsurfer_wire.linux import procfs, syscalls
 from spotsurfer_wire.linux.procfs import MountLine, mount_lines
-
-from spotsurfer_agent.linux import syscalls
 
 # ---- /dev: what programs expect of any machine, and this one's accelerators, because the machine is the job's.
 #

@@ -10,9 +10,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from spotsurfer_wire.linux import procfs
-
-from spotsurfer_agent.linux import syscalls
+from spotsurfer_wire.linux import procfs, syscalls
 
 # ---- sock_diag: the kernel's tables of the sockets of a network namespace, see sock_diag(7) and netlink(7)
 

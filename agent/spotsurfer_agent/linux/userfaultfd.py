@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from spotsurfer_wire.linux import procfs
+from spotsurfer_wire.linux import procfs, syscalls
 
-from spotsurfer_agent.linux import ptrace, syscalls
+from spotsurfer_agent.linux import ptrace
 
 # ---- Serving page faults: calls and messages, see userfaultfd(2) and ioctl_userfaultfd(2)
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spotsurfer_wire.linux import procfs
+from spotsurfer_wire.linux import procfs, syscalls
 from spotsurfer_wire.linux.procfs import MountLine, mount_lines
 
 from spotsurfer_agent.criu.command import GHOST_MEGABYTES
@@ -24,7 +24,6 @@ from spotsurfer_agent.files import identity
 from spotsurfer_agent.gpu.process_discovery import DEVICES as GPUS
 from spotsurfer_agent.host import launch, network, shim_protocol
 from spotsurfer_agent.host.root_fs import PROC_OF_MACHINE
-from spotsurfer_agent.linux import syscalls
 from spotsurfer_agent.save import process_inspection
 
 # Anonymous descriptors that CRIU saves, by the name that the kernel gives them.

@@ -20,14 +20,13 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from spotsurfer_wire.linux import procfs
+from spotsurfer_wire.linux import procfs, syscalls
 from spotsurfer_wire.linux.addresses import address
 from spotsurfer_wire.linux.buffers import PAGE, Buffer
 
 from spotsurfer_agent.chunks.fingerprints import Numbers
 from spotsurfer_agent.criu import images, interrupted_calls
 from spotsurfer_agent.criu.images import StreamError
-from spotsurfer_agent.linux import syscalls
 from spotsurfer_agent.linux.userfaultfd import Ranges, WriteWatch, can_watch_writes
 from spotsurfer_agent.save.pages import Composed, PageFile, Pages
 from spotsurfer_agent.save.stream import Sink

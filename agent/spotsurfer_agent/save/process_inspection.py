@@ -13,10 +13,10 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from spotsurfer_wire.linux import procfs
+from spotsurfer_wire.linux import procfs, syscalls
 
 from spotsurfer_agent.host import network
-from spotsurfer_agent.linux import sockets, syscalls
+from spotsurfer_agent.linux import sockets
 
 # ---- Relations of the processes of one tree, and those that CRIU can't make again: sessions, and what two have in common
 

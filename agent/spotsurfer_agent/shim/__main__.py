@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from spotsurfer_wire.linux import syscalls
+
 from spotsurfer_agent.host import shim_protocol
-from spotsurfer_agent.linux import syscalls
 from spotsurfer_agent.shim.criu_runs import Refused
 from spotsurfer_agent.shim.job import Job, Reply
 

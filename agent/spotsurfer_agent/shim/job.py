@@ -18,12 +18,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from spotsurfer_wire.linux import syscalls
+
 from spotsurfer_agent.criu import datagrams, interrupted_calls, terminals, thread_attributes
 from spotsurfer_agent.criu.interrupted_calls import Wait
 from spotsurfer_agent.host import launch, network, shim_protocol
 from spotsurfer_agent.host.cgroup import JobCgroup
 from spotsurfer_agent.host.tools import Tools
-from spotsurfer_agent.linux import sockets, syscalls
+from spotsurfer_agent.linux import sockets
 from spotsurfer_agent.restore.pager import protocol as pager
 from spotsurfer_agent.shim import criu_runs
 from spotsurfer_agent.shim.criu_runs import Dump, Owner, Refused, Restore

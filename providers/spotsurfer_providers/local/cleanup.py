@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from spotsurfer_providers.local.box import syscalls
+from spotsurfer_wire.linux import syscalls
+
 from spotsurfer_providers.local.box.cgroups import PARENT, BoxGroup, Hierarchy
 from spotsurfer_providers.local.box.records import BoxFolder, BoxState, BoxStatus, Home
 from spotsurfer_providers.local.box.supervisor_client import SOCKET, poke
@@ -149,7 +150,7 @@ def _unmount(device: str) -> list[str]:
     rows = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     points = [row[1] for row in rows if row[0] == device]
     for point in reversed(points):
-        syscalls.detach(point)
+        syscalls.umount(point)
     return [f"mount {p}" for p in points]
 
 

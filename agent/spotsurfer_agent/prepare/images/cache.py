@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from spotsurfer_wire.container_image import Pin, Pins, Reference
+from spotsurfer_wire.linux import syscalls
 from spotsurfer_wire.messages import Spec
 from spotsurfer_wire.store.port import ObjectStore
 
 from spotsurfer_agent.host import root_fs
 from spotsurfer_agent.host.tools import Tools
-from spotsurfer_agent.linux import syscalls
 from spotsurfer_agent.prepare.images.registry import (
     LAYOUT,
     Access,

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from spotsurfer_wire.container_image import Reference
+from spotsurfer_wire.linux import syscalls
 
 from spotsurfer_agent.host import tools
 from spotsurfer_agent.host.tools import Tools
-from spotsurfer_agent.linux import syscalls
 
 # ---- What can go wrong with an image: a table from the tools' own words to one sentence with the remedy
 #

@@ -8,14 +8,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from spotsurfer_wire.linux import procfs
+from spotsurfer_wire.linux import procfs, syscalls
 from spotsurfer_wire.linux.procfs import MountLine
 from spotsurfer_wire.messages import Share, Spec
 
 from spotsurfer_agent.files import staging
 from spotsurfer_agent.host import root_fs
 from spotsurfer_agent.host.root_fs import Mount
-from spotsurfer_agent.linux import syscalls
 
 FOLDER = "shares"  # in the agent's folder
 BIND = "bind"  # a folder of the machine, for file systems that its image mounts itself

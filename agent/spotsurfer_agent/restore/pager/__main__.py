@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from spotsurfer_wire import manifest, object_keys
-from spotsurfer_wire.linux import memory, procfs
+from spotsurfer_wire.linux import memory, procfs, syscalls
 from spotsurfer_wire.linux.buffers import PAGE
 from spotsurfer_wire.linux.memory import free_bytes
 from spotsurfer_wire.manifest import Manifest
@@ -24,7 +24,7 @@ from spotsurfer_agent.criu import datagrams, terminals, thread_attributes
 from spotsurfer_agent.criu.images import Pagemap
 from spotsurfer_agent.host import launch
 from spotsurfer_agent.host.cgroup import JobCgroup
-from spotsurfer_agent.linux import syscalls, userfaultfd
+from spotsurfer_agent.linux import userfaultfd
 from spotsurfer_agent.restore.pager import image_files, page_fault_server, workers
 from spotsurfer_agent.restore.pager.feeder import Feeder
 from spotsurfer_agent.restore.pager.fetch_order import Order

@@ -21,6 +21,7 @@ from typing import Protocol
 from spotsurfer_wire.chunks.budget import Limits
 from spotsurfer_wire.chunks.reader import BadChunk, Reader
 from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.linux import syscalls
 from spotsurfer_wire.linux.addresses import address
 from spotsurfer_wire.linux.buffers import PAGE, Buffer
 from spotsurfer_wire.manifest import Entry, Extent, Manifest, Stored
@@ -29,7 +30,6 @@ from spotsurfer_wire.store.port import ObjectStore, StoreError
 from spotsurfer_agent.criu import images, terminals
 from spotsurfer_agent.criu.images import BadImage, Pagemap, changed, places
 from spotsurfer_agent.host import shim_protocol
-from spotsurfer_agent.linux import syscalls
 from spotsurfer_agent.restore.pager.layout import Layout, in_order
 from spotsurfer_agent.restore.pager.protocol import BLAME_IMAGE, BLAME_MACHINE, BLAME_STORE, PagerPlan
 from spotsurfer_agent.store.cache import CachedStore, DiskCache

@@ -12,10 +12,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from spotsurfer_wire.linux import procfs
+from spotsurfer_wire.linux import procfs, syscalls
 from spotsurfer_wire.linux.buffers import PAGE
 
-from spotsurfer_agent.linux import syscalls, userfaultfd
+from spotsurfer_agent.linux import userfaultfd
 from spotsurfer_agent.linux.userfaultfd import Kind
 from spotsurfer_agent.restore.pager.layout import Run, Space
 

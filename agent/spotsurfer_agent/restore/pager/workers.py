@@ -23,13 +23,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 from spotsurfer_wire.chunks.reader import BadChunk
+from spotsurfer_wire.linux import syscalls
 from spotsurfer_wire.linux.buffers import PAGE
 from spotsurfer_wire.manifest import Extents, Manifest
 from spotsurfer_wire.store.port import StoreError
 
 from spotsurfer_agent.criu.images import Pagemap
 from spotsurfer_agent.host.cgroup import JobCgroup
-from spotsurfer_agent.linux import syscalls
 from spotsurfer_agent.restore.pager import image_files
 from spotsurfer_agent.restore.pager.feeder import Feeder
 from spotsurfer_agent.restore.pager.layout import Layout, Space, in_order, is_aligned, runs

@@ -16,7 +16,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from spotsurfer_providers.local.box import network, rootfs, syscalls
+from spotsurfer_wire.linux import syscalls
+
+from spotsurfer_providers.local.box import network, rootfs
 
 USER_DATA_AT = Path("/run/spotsurfer-user-data")
 POWERED_OFF = 0
@@ -26,7 +28,7 @@ _ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin
 
 def main() -> int:
     """The life of process 1; its exit code."""
-    syscalls.die_with_parent(signal.SIGKILL)
+    syscalls.die_with_parent()
     line = socket.socket(fileno=int(sys.argv[1]))
     line.set_inheritable(False)
     stop, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -47,7 +49,7 @@ def _boot(line: socket.socket) -> None:
     line.sendall(b'"unshared"\n')
     how = json.loads(told.readline())
     syscalls.unshare(syscalls.CLONE_NEWCGROUP)  # only now are we in the box's control group
-    syscalls.set_host_name(how["name"])
+    socket.sethostname(how["name"])
     network.set_up_box_end()
     rootfs.build(
         rootfs.View(

@@ -11,8 +11,9 @@ import subprocess
 import threading
 from collections.abc import Callable
 
+from spotsurfer_wire.linux import syscalls
+
 from spotsurfer.model.errors import HostUnfit
-from spotsurfer_providers.local.box import syscalls
 
 CLOUD_ADDRESS = "10.77.0.1"
 BOX_ADDRESS = "10.77.0.2"

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from spotsurfer_wire.linux import syscalls
+
 from spotsurfer.model.market import NO_GPUS, Gpus
-from spotsurfer_providers.local.box import syscalls
 
 # ---- Devices: those that programs expect of any machine, and this host's GPUs. No disk but the box's own.
 
@@ -113,14 +114,14 @@ def build(view: View) -> None:
     """
     mounted, top = _mount_points(Path("/proc/self/mountinfo").read_text()), view.root
     nodes = [*of_host(), of(view.device)]
-    syscalls.mount(None, "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
+    syscalls.mount("", "/", flags=syscalls.MS_REC | syscalls.MS_PRIVATE)
     if top:
-        syscalls.mount(top, top, None, syscalls.MS_BIND)
+        syscalls.bind(top, top)
     syscalls.make_read_only(top or "/")
     if not top:
         _drop(mounted, ("/proc", "/sys", "/dev", DISK_AT, *PRIVATE, *view.hidden))
     make(top + "/dev", nodes)
-    syscalls.mount(top + view.device, top + DISK_AT, view.disk_kind, 0)
+    syscalls.mount(top + view.device, top + DISK_AT, view.disk_kind)
     if view.runtimes:  # before private and hidden folders cover it
         _bake_in(Path(view.runtimes), Path(top + DISK_AT) / "runtime")
     _mount_proc(top + "/proc")
@@ -140,7 +141,7 @@ def _bake_in(runtimes: Path, at: Path) -> None:
     for runtime in sorted(runtimes.iterdir()):
         target = at / runtime.name
         target.mkdir(parents=True, exist_ok=True)
-        syscalls.mount(str(runtime.resolve()), str(target), None, syscalls.MS_BIND)
+        syscalls.bind(str(runtime.resolve()), str(target))
         syscalls.make_read_only(str(target))
 
 
@@ -157,10 +158,9 @@ def _mount_proc(target: str) -> None:
 
 def _bind(path: Path, *, read_only: bool) -> None:
     """A mount of its own at this path, with the same content."""
-    syscalls.mount(str(path), str(path), None, syscalls.MS_BIND)
-    syscalls.mount(
-        None, str(path), None, syscalls.MS_REMOUNT | syscalls.MS_BIND | _PLAIN | (syscalls.MS_RDONLY if read_only else 0)
-    )
+    syscalls.bind(str(path), str(path))
+    flags = syscalls.MS_REMOUNT | syscalls.MS_BIND | _PLAIN | (syscalls.MS_RDONLY if read_only else 0)
+    syscalls.mount("", str(path), flags=flags)
 
 
 def _mount_sys(view: View, top: str) -> None:
@@ -172,14 +172,14 @@ def _mount_sys(view: View, top: str) -> None:
     syscalls.mount("sysfs", top + "/sys", "sysfs", _PLAIN)
     if (goal := Path(f"{top}/sys/fs/ext4/{Path(view.device).name}/inode_goal")).exists():
         _bind(goal, read_only=False)
-    syscalls.mount(None, top + "/sys", None, syscalls.MS_REMOUNT | syscalls.MS_BIND | _PLAIN | syscalls.MS_RDONLY)
+    syscalls.mount("", top + "/sys", flags=syscalls.MS_REMOUNT | syscalls.MS_BIND | _PLAIN | syscalls.MS_RDONLY)
     if [c.path for c in cgroups] == [_CGROUP_ROOT]:
         syscalls.mount("cgroup2", top + _CGROUP_ROOT, "cgroup2", _PLAIN)
         return
     syscalls.mount("tmpfs", top + _CGROUP_ROOT, "tmpfs", _PLAIN, "mode=0755")
     for c in cgroups:
         Path(top + c.path).mkdir(parents=True, exist_ok=True)
-        syscalls.mount("cgroup", top + c.path, "cgroup" if c.options else "cgroup2", _PLAIN, c.options or None)
+        syscalls.mount("cgroup", top + c.path, "cgroup" if c.options else "cgroup2", _PLAIN, c.options)
 
 
 def _mount_points(table: str) -> list[str]:
@@ -189,4 +189,4 @@ def _mount_points(table: str) -> list[str]:
 def _drop(mounted: Sequence[str], covered: Sequence[str]) -> None:
     for point in reversed(mounted):  # children come after their parents
         if any(point == c or point.startswith(c + "/") for c in covered):
-            syscalls.detach(point)
+            syscalls.umount(point)

@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from spotsurfer_wire.linux import syscalls
+
 from spotsurfer.model.errors import HostUnfit
-from spotsurfer_providers.local.box import network, rootfs, syscalls
+from spotsurfer_providers.local.box import network, rootfs
 from spotsurfer_providers.local.box.cgroups import BoxGroup, Limits
 from spotsurfer_providers.local.box.disk import Disk, make_disk
 from spotsurfer_providers.local.box.records import BoxRecord

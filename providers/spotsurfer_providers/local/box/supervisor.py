@@ -21,8 +21,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from spotsurfer_wire.linux import syscalls
+
 from spotsurfer.ports.clock import SystemClock
-from spotsurfer_providers.local.box import network, scenario, supervisor_client, syscalls
+from spotsurfer_providers.local.box import network, scenario, supervisor_client
 from spotsurfer_providers.local.box.cgroups import BoxGroup, host_hierarchies
 from spotsurfer_providers.local.box.metadata_service import Metadata, MetadataServer, metadata_of
 from spotsurfer_providers.local.box.records import BoxFolder, BoxState, BoxStatus, Home, job_and_attempt

@@ -1,4 +1,7 @@
-"""The few system calls that Python 3.11 does not wrap, and the kernel's version. Standard library only: shims use it."""
+"""The few system calls that Python 3.11 does not wrap, and the kernel's version.
+
+Every function raises OSError with the call's errno. Standard library only: shims use it.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,9 @@ import os
 import re
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
-
-# ---- The kernel's version, as mainline counts
 
 SIGNATURE = Path("/proc/version_signature")  # "Ubuntu 6.8.0-51.52-generic 6.8.12"
 
@@ -27,10 +29,9 @@ def kernel_version() -> tuple[int, ...]:
     return tuple(int(x) for x in re.findall(r"\d+", release)[:3])
 
 
-# ---- System calls: every function raises OSError with the call's errno
-
 CLONE_NEWTIME = 0x00000080
 CLONE_NEWNS = 0x00020000
+CLONE_NEWCGROUP = 0x02000000
 CLONE_NEWUTS = 0x04000000
 CLONE_NEWIPC = 0x08000000
 CLONE_NEWPID = 0x20000000
@@ -44,7 +45,7 @@ MS_REMOUNT = 0x20
 MS_BIND = 0x1000
 MS_REC = 0x4000
 MS_PRIVATE = 0x40000
-MNT_DETACH = 2
+_MNT_DETACH = 2
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_PDEATHSIG, _SIGKILL = 1, 9
@@ -57,8 +58,12 @@ _SYS_CAPGET = {"x86_64": 125, "aarch64": 90}
 _SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
 _CAPABILITIES_VERSION = 0x20080522  # the third: two rows of effective, permitted, inheritable
 _SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
-_SYS_PIDFD_GETFD = 438  # as the next one
-_SYS_PROCESS_MADVISE = 440  # likewise
+_SYS_MOUNT_SETATTR = 442  # the same in every architecture's table, as the next two
+_MOUNT_ATTR_RDONLY = 1
+_AT_RECURSIVE, _AT_FDCWD = 0x8000, -100
+_EXEC_SECONDS = 10.0
+_SYS_PIDFD_GETFD = 438
+_SYS_PROCESS_MADVISE = 440
 _MADV_COLLAPSE = 25
 _SYS_IOPRIO = {"x86_64": (251, 252), "aarch64": (30, 31)}  # to set, to get
 _IOPRIO_WHO_PROCESS = 1
@@ -92,8 +97,51 @@ def unshare(flags: int) -> None:
 
 
 def setns(fd: int, flags: int) -> None:
-    """Enter the namespace behind a descriptor."""
+    """Enter the namespace behind a descriptor; for a network namespace only the calling thread does."""
     _checked(_libc.setns(fd, flags), "setns")
+
+
+@contextlib.contextmanager
+def children_in_new_namespaces(clock_offset_seconds: int = 0) -> Iterator[None]:
+    """Processes started inside the block land in one fresh pid namespace, the first as its pid 1; the caller stays outside.
+
+    With an offset their monotonic and boot clocks are that far ahead. No thread can be started inside the block, and with an
+    offset none may run.
+    """
+    with _fresh_for_children("pid", CLONE_NEWPID):
+        if clock_offset_seconds == 0:
+            yield
+            return
+        with _fresh_for_children("time", CLONE_NEWTIME):
+            offsets = f"monotonic {clock_offset_seconds} 0\nboottime {clock_offset_seconds} 0\n"
+            Path("/proc/self/timens_offsets").write_text(offsets)
+            yield
+
+
+@contextlib.contextmanager
+def _fresh_for_children(name: str, kind: int) -> Iterator[None]:
+    """A fresh namespace for children inside the block; afterwards they get the old one again."""
+    own = os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        unshare(kind)
+        try:
+            yield
+        finally:
+            _enter_alone(own, kind)
+    finally:
+        os.close(own)
+
+
+def _enter_alone(fd: int, kind: int) -> None:
+    """`setns` once no process shares our memory: after Popen has returned, a child does so until the kernel ends its exec."""
+    end = time.monotonic() + _EXEC_SECONDS
+    while True:
+        try:
+            return setns(fd, kind)
+        except OSError as e:
+            if e.errno != errno.EUSERS or time.monotonic() > end:
+                raise
+        time.sleep(0.001)
 
 
 def setdomainname(name: str) -> None:
@@ -108,9 +156,9 @@ def mount(source: str, target: str, fstype: str = "", flags: int = 0, data: str 
     _checked(_libc.mount(*args, ctypes.c_ulong(flags), data.encode() or None), f"mount {source or fstype} on {target}")
 
 
-def umount(target: str, flags: int = MNT_DETACH) -> None:
-    """umount2(2)."""
-    _checked(_libc.umount2(os.fsencode(target), flags), f"umount {target}")
+def umount(target: str) -> None:
+    """Unmount `target` and all below it from this mount namespace, even while in use."""
+    _checked(_libc.umount2(os.fsencode(target), _MNT_DETACH), f"umount {target}")
 
 
 def bind(source: str, target: str, flags: int = 0) -> None:
@@ -119,6 +167,20 @@ def bind(source: str, target: str, flags: int = 0) -> None:
     if flags:
         keep = os.statvfs(target).f_flag & (MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)
         mount("", target, flags=MS_REMOUNT | MS_BIND | flags | keep)
+
+
+def make_read_only(target: str) -> None:
+    """Make the mount at `target` and all below it read-only in this mount namespace (Linux 5.12)."""
+    attributes = struct.pack("=QQQQ", _MOUNT_ATTR_RDONLY, 0, 0, 0)
+    result = _libc.syscall(
+        ctypes.c_long(_SYS_MOUNT_SETATTR),
+        ctypes.c_int(_AT_FDCWD),
+        ctypes.c_char_p(os.fsencode(target)),
+        ctypes.c_uint(_AT_RECURSIVE),
+        ctypes.c_char_p(attributes),
+        ctypes.c_size_t(len(attributes)),
+    )
+    _checked(result, f"mount_setattr {target}")
 
 
 def private_mounts() -> None:
