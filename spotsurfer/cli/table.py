@@ -66,7 +66,7 @@ TABLE = {
     },
     "spotsurfer.cli.commands.ssh": {"ssh": "Log in to the machine that a job is on, or run what stands behind -- there."},
     "spotsurfer_lab.cli.backtest": {"backtest": "Try policies on recorded or made-up markets: what would they have cost?"},
-    "spotsurfer.cli.commands.policies": {
+    "spotsurfer_lab.cli.policies": {
         "policies": "List policies with their parameters, or train one on records of spot markets."
     },
     "spotsurfer.cli.commands.demo_and_agent_runtime": {

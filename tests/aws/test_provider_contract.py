@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from spotsurfer_providers.conformance import CHECKS, Bench
 from structlog.testing import capture_logs
 from support import aws
 from support.ec2.client import TestEC2, serve
+from support.provider_contract import CHECKS, Bench
 
 from spotsurfer.model.errors import Invalid
 

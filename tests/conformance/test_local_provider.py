@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from spotsurfer_providers.conformance import CHECKS, Bench
 from support.boxes import TAGS, yard
+from support.provider_contract import CHECKS, Bench
 
 
 @pytest.mark.real

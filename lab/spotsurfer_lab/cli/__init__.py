@@ -1,1 +1,1 @@
-"""The commands of the laboratory: `spotsurfer backtest …` and `spotsurfer policies train`."""
+"""The commands of the laboratory: `spotsurfer backtest …` and `spotsurfer policies`."""

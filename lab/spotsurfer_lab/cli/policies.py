@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from spotsurfer_lab.cli.common import Availability, OwnHistory, TickSeconds
 
 from spotsurfer.cli.common import CONTEXT, AsJson, examples, write
 from spotsurfer.cli.screen import put, put_json, table, tell
-from spotsurfer.common.plugins import KINDS, plugin, plugins
+from spotsurfer.common.plugins import KINDS, TRAINING, plugin, plugins
 from spotsurfer.common.units import counted
 from spotsurfer.model.errors import UsageError
+from spotsurfer_lab.cli.common import Availability, OwnHistory, TickSeconds, own_records, progress
+
+LEARNER = "surf"
 
 TRAIN = (
     "spotsurfer policies train --availability A.csv.gz --tick-seconds 600 --out bank.json",
@@ -74,14 +76,25 @@ def train(  # noqa: PLR0913 - one parameter an option
     as_json: AsJson = False,
 ) -> None:
     """Make a bank of market models; `[policy.surf] bank = "FILE"` puts it to use."""
-    from spotsurfer_lab.cli import train
+    import numpy as np
 
-    if (availability is None) == (own_history is None):
-        raise UsageError("Give either --availability FILE or --own-history DAYS.")
-    made = train.train((availability, own_history), tick_seconds, states, seed)
-    write(out, made.text)
-    if as_json:
-        put_json({"bank": str(out), "markets": made.names})
+    from spotsurfer_lab.markets import read_trace, records_of
+
+    if availability is not None and own_history is None:
+        records = records_of(read_trace(availability))
+    elif own_history is not None and availability is None:
+        records = own_records(own_history, tick_seconds)
     else:
-        put(f"{out}: {counted(len(made.names), 'market')}.")
+        raise UsageError("Give either --availability FILE or --own-history DAYS.")
+    learner = plugin(TRAINING, LEARNER)
+    with progress("training") as step:
+        try:
+            text, names = learner(records, tick_seconds, states, np.random.default_rng(seed), step)
+        except ValueError as e:
+            raise UsageError(f"Nothing could be learned: {e}.") from e
+    write(out, text)
+    if as_json:
+        put_json({"bank": str(out), "markets": names})
+    else:
+        put(f"{out}: {counted(len(names), 'market')}.")
         tell('Put it to use by `[policy.surf] bank = "…"` in the configuration.')
