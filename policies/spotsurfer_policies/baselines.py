@@ -24,7 +24,9 @@ from spotsurfer.ports.policies import (
     Terms,
     View,
     parameters,
+    parameters_of,
 )
+from spotsurfer_policies.parameter_values import values
 
 # ---- Purchase: policies without memory.
 
@@ -111,38 +113,35 @@ def on_demand(moment: PurchaseMoment, terms: Terms) -> Modes:
 
 def make_greedy(settings: Mapping[str, object]) -> Ruled:
     """Spot whenever there is some, and on-demand once the time is up."""
-    return _plain(settings, "greedy", greedy, "spot while the time allows")
+    values("purchase.greedy", settings)
+    return Ruled(greedy, "spot while the time allows")
 
 
 def make_uniform_progress(settings: Mapping[str, object]) -> Ruled:
     """An even pace: on-demand only when behind it."""
-    return _plain(settings, "uniform-progress", uniform_progress, "an even pace")
+    values("purchase.uniform-progress", settings)
+    return Ruled(uniform_progress, "an even pace")
 
 
 def make_on_demand(settings: Mapping[str, object]) -> Ruled:
     """On-demand from begin to end."""
-    return _plain(settings, "on-demand", on_demand, "on-demand only")
+    values("purchase.on-demand", settings)
+    return Ruled(on_demand, "on-demand only")
 
 
 def make_skypilot(settings: Mapping[str, object]) -> Ruled:
     """As SkyPilot recovers by default: spot only, and no deadline is known."""
-    _plain(settings, "skypilot", spot_only, "")
+    values("purchase.skypilot", settings)
     return Ruled(spot_only, "spot only", keeps_deadlines=False)
 
 
 @parameters(Parameter("slices", SLICES, "so many parts the time is cut into"))
 def make_sliced(settings: Mapping[str, object]) -> Ruled:
     """Greedy in each slice of the time, with a quota each."""
-    slices = settings.get("slices", SLICES)
-    if isinstance(slices, bool) or not isinstance(slices, int) or not 1 <= slices <= 1000:
-        raise ValueError("purchase.sliced: slices must be a whole number from 1 to 1000")
+    slices = values("purchase.sliced", settings, parameters_of(make_sliced))["slices"]
+    if not 1 <= slices <= 1000:
+        raise ValueError("purchase.sliced: slices must be from 1 to 1000")
     return Ruled(sliced(slices), f"greedy in each of {slices} slices")
-
-
-def _plain(settings: Mapping[str, object], name: str, rule: Rule, why: str) -> Ruled:
-    if settings:
-        raise ValueError(f"purchase.{name}: it has no parameters, not {', '.join(map(str, settings))}")
-    return Ruled(rule, why)
 
 
 # ---- Placement: buys by a purchase rule, picks a pool by a simple choice, and stays until the machine is lost.
@@ -200,40 +199,38 @@ def _share(pool: PoolView) -> float:
     return up / (up + down) if up + down else 0.5
 
 
-def _only(number: int) -> Pick:
-    return lambda view: number if number < len(view.pools) and view.pools[number].free else None
-
-
 def make_first_free(settings: Mapping[str, object]) -> Follower:
     """Uniform Progress; the first pool of the list that is free."""
-    return _plain_placement(settings, "first-free", uniform_progress, first_free)
+    values("placement.first-free", settings)
+    return Follower(uniform_progress, first_free, "first-free")
 
 
 def make_cheapest_free(settings: Mapping[str, object]) -> Follower:
     """Uniform Progress; the free pool with the lowest price."""
-    return _plain_placement(settings, "cheapest-free", uniform_progress, cheapest_free)
+    values("placement.cheapest-free", settings)
+    return Follower(uniform_progress, cheapest_free, "cheapest-free")
 
 
 def make_history(settings: Mapping[str, object]) -> Follower:
     """Uniform Progress; the pool that was free most of the time."""
-    return _plain_placement(settings, "history", uniform_progress, most_often_free)
+    values("placement.history", settings)
+    return Follower(uniform_progress, most_often_free, "history")
 
 
 def make_greedy_history(settings: Mapping[str, object]) -> Follower:
     """Greedy; the pool that was free most of the time."""
-    return _plain_placement(settings, "greedy-history", greedy, most_often_free)
+    values("placement.greedy-history", settings)
+    return Follower(greedy, most_often_free, "greedy-history")
 
 
 @parameters(Parameter("pool", 0, "number of the only pool that is used, from 0 on"))
 def make_single(settings: Mapping[str, object]) -> Follower:
     """Uniform Progress in one pool."""
-    number = settings.get("pool", 0)
-    if isinstance(number, bool) or not isinstance(number, int) or number < 0 or set(settings) - {"pool"}:
-        raise ValueError("placement.single: its one parameter is pool, a whole number from 0 on")
-    return Follower(uniform_progress, _only(number), f"pool {number} only")
-
-
-def _plain_placement(settings: Mapping[str, object], name: str, rule: Rule, pick: Pick) -> Follower:
-    if settings:
-        raise ValueError(f"placement.{name}: it has no parameters, not {', '.join(map(str, settings))}")
-    return Follower(rule, pick, name)
+    number = values("placement.single", settings, parameters_of(make_single))["pool"]
+    if number < 0:
+        raise ValueError("placement.single: pool must be 0 or more")
+    return Follower(
+        uniform_progress,
+        lambda view: number if number < len(view.pools) and view.pools[number].free else None,
+        f"pool {number} only",
+    )

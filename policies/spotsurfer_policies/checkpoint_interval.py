@@ -17,7 +17,8 @@ from spotsurfer.core.checkpoints.hazard import (
     prior,
     survival,
 )
-from spotsurfer.ports.policies import Parameter, SaveView, parameters
+from spotsurfer.ports.policies import Parameter, SaveView, parameters, parameters_of
+from spotsurfer_policies.parameter_values import values
 
 # ---- Constant intervals: as asked, never, and by the formulas of Young (1974) and Daly (2006).
 
@@ -57,39 +58,31 @@ def daly(view: SaveView) -> float:
     return math.sqrt(2 * c * m) * (1 + math.sqrt(c / (2 * m)) / 3 + c / (2 * m) / 9) - c
 
 
-def _never(view: SaveView) -> None:
-    del view
-
-
 @parameters(Parameter("minutes", MINUTES, "where neither user nor operator named an interval"))
 def make_fixed(settings: Mapping[str, object]) -> Regular:
     """The same interval always."""
-    minutes = settings.get("minutes", MINUTES)
-    if isinstance(minutes, bool) or not isinstance(minutes, int | float) or minutes <= 0 or set(settings) - {"minutes"}:
-        raise ValueError("interval.fixed: its one parameter is minutes, a number above 0")
-    seconds = float(minutes) * 60
+    seconds = values("interval.fixed", settings, parameters_of(make_fixed))["minutes"] * 60
+    if seconds <= 0:
+        raise ValueError("interval.fixed: minutes must be above 0")
     return Regular(lambda view: view.asked_seconds or seconds)
 
 
 def make_never(settings: Mapping[str, object]) -> Regular:
     """Saves on notices alone."""
-    return _plain(settings, "never", _never)
+    values("interval.never", settings)
+    return Regular(lambda _: None)
 
 
 def make_young(settings: Mapping[str, object]) -> Regular:
     """Young's formula with the mean life seen so far."""
-    return _plain(settings, "young", young)
+    values("interval.young", settings)
+    return Regular(young)
 
 
 def make_daly(settings: Mapping[str, object]) -> Regular:
     """Daly's formula with the mean life seen so far."""
-    return _plain(settings, "daly", daly)
-
-
-def _plain(settings: Mapping[str, object], name: str, rule: Callable[[SaveView], float | None]) -> Regular:
-    if settings:
-        raise ValueError(f"interval.{name}: it has no parameters, not {', '.join(map(str, settings))}")
-    return Regular(rule)
+    values("interval.daly", settings)
+    return Regular(daly)
 
 
 # ---- `surf`: saves when it pays, by the hazard of the machine's age, the costs of a save and of a restart, and notices.
@@ -143,6 +136,5 @@ def _plan(rates: tuple[float, ...], cap: float | None, save: float, restart: flo
 
 def make_surf(settings: Mapping[str, object]) -> Surf:
     """The hazard by age, learned; what a save, a loss and a restart cost; notices."""
-    if settings:
-        raise ValueError(f"interval.surf: it has no parameters, not {', '.join(map(str, settings))}")
+    values("interval.surf", settings)
     return Surf()

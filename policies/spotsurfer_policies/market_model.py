@@ -103,15 +103,6 @@ def learn_more(belief: Floats, model: Bank, up: npt.NDArray[np.bool_]) -> Floats
     return found
 
 
-def learn_one(ahead: Floats, model: Bank, seen: bool | None) -> Floats:
-    """As `learn`, of a single run: `ahead` is the expectation for this tick."""
-    if seen is None:
-        return ahead
-    weighed = ahead * model.b if seen else ahead * (1 - model.b)
-    found: Floats = weighed / weighed.sum()
-    return found
-
-
 # ---- Files of banks
 
 STATES_MAX, MODELS_MAX = 16, 64

@@ -8,7 +8,8 @@ from datetime import datetime
 
 from spotsurfer.model.job import Attempt, Job
 from spotsurfer.model.market import Market, Offer
-from spotsurfer.ports.policies import Parameter, PauseSeen, parameters
+from spotsurfer.ports.policies import Parameter, PauseSeen, parameters, parameters_of
+from spotsurfer_policies.parameter_values import values
 
 # ---- `cheapest`: the lowest price that fits; spot before on-demand; back to spot once it is available again.
 
@@ -56,14 +57,15 @@ class Cheapest:
 )
 def make_cheapest(settings: Mapping[str, object]) -> Cheapest:
     """Lowest price that fits; back to spot when it can be had again."""
-    stay = settings.get("stay_seconds", STAY_SECONDS)
-    margin = settings.get("margin", MARGIN)
-    share = settings.get("pause_share", PAUSE_SHARE)
-    if not isinstance(stay, int | float) or not isinstance(margin, int | float) or not isinstance(share, int | float):
-        raise ValueError("policy.cheapest: stay_seconds, margin and pause_share must be numbers")
-    if not 0 < share <= 1:
+    found = _own("cheapest", settings, parameters_of(make_cheapest))
+    if not 0 < found["pause_share"] <= 1:
         raise ValueError("policy.cheapest: pause_share must be above 0 and at most 1")
-    return Cheapest(float(stay), float(margin), float(share))
+    return Cheapest(**found)
+
+
+def _own(name: str, settings: Mapping[str, object], known: Sequence[Parameter]) -> dict[str, float]:
+    """The values; without others of the same table, which are for a policy of another kind."""
+    return values(f"policy.{name}", {p.name: settings[p.name] for p in known if p.name in settings}, known)
 
 
 # ---- `price-capacity`: spot that is cheap *and* likely to stay, by price, interruptions, and capacity.
@@ -86,10 +88,11 @@ SCORE_WEIGHT = 1.0
 class PriceCapacity(Cheapest):
     """Ranks by expected cost; moves as `cheapest` does: from on-demand back to spot."""
 
-    def __init__(self, stay_seconds: float, margin: float, hours: tuple[float, float], score_weight: float) -> None:
-        """`hours`: a machine's life, and the loss of it in an interruption."""
+    def __init__(
+        self, stay_seconds: float, margin: float, machine_hours: float, interruption_hours: float, score_weight: float
+    ) -> None:
         super().__init__(stay_seconds, margin)
-        self._machine_hours, self._interruption_hours = hours
+        self._machine_hours, self._interruption_hours = machine_hours, interruption_hours
         self._score_weight = score_weight
 
     def rank(self, job: Job, offers: Sequence[Offer], now: datetime) -> Sequence[Offer]:
@@ -118,20 +121,9 @@ class PriceCapacity(Cheapest):
 )
 def make_price_capacity(settings: Mapping[str, object]) -> PriceCapacity:
     """Price, weighed with how often a type is taken and where there is room."""
-    defaults = {
-        "stay_seconds": STAY_SECONDS,
-        "margin": MARGIN,
-        "machine_hours": MACHINE_HOURS,
-        "interruption_hours": INTERRUPTION_HOURS,
-        "score_weight": SCORE_WEIGHT,
-    }
-    values: dict[str, float] = {}
-    for key, default in defaults.items():
-        value = settings.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-            raise ValueError(f"policy.price-capacity: {key} must be a number, 0 or more")
-        values[key] = float(value)
-    if values["machine_hours"] < 1:
+    found = _own("price-capacity", settings, parameters_of(make_price_capacity))
+    if below := [name for name, value in found.items() if value < 0]:
+        raise ValueError(f"policy.price-capacity: {below[0]} must be 0 or more")
+    if found["machine_hours"] < 1:
         raise ValueError("policy.price-capacity: machine_hours must be at least 1")
-    hours = (values["machine_hours"], values["interruption_hours"])
-    return PriceCapacity(values["stay_seconds"], values["margin"], hours, values["score_weight"])
+    return PriceCapacity(**found)

@@ -29,8 +29,11 @@ from spotsurfer.ports.policies import (
     Terms,
     View,
     parameters,
+    parameters_of,
 )
-from spotsurfer_policies.market_model import Bank, Model, bank, decoded, learn, learn_more, learn_one
+from spotsurfer_policies.baselines import moment_of
+from spotsurfer_policies.market_model import Bank, Model, bank, decoded, learn, learn_more
+from spotsurfer_policies.parameter_values import values
 
 # ---- Table: the expected cost to the end, by dynamic programming over a bank of hidden Markov models.
 #
@@ -43,7 +46,7 @@ Table = npt.NDArray[np.float32]
 LATE_ONCE, LATE_TICK = 1.6, 1.6  # on-demand hours that lateness costs, once and each tick; matters only at the table's edge
 NEVER = np.float32(1e9)
 STEPS = ((24, 0.5), (96, 1.0), (240, 2.0), (math.inf, 4.0))  # up to so many spare ticks: the grid's step, in ticks
-WAIT, SPOT, ON_DEMAND = 0, 1, 2
+WAIT, SPOT, ON_DEMAND = Buy
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +75,6 @@ class Outlook:
         mean = rows[below] * (1 - part) + rows[below + 1] * part
         found: Floats = np.einsum("rk,rk->r", mean, belief)
         return found
-
-    def at_one(self, left: int, held: int, spare: float, belief: Floats) -> float:
-        """The same for a single run; `belief` has one value for each state."""
-        rows = self.table[left, held]
-        below = min(max(int(self.grid.searchsorted(spare, "right")) - 1, 0), len(rows) - 2)
-        low, high = self.grid[below : below + 2].tolist()
-        first, second = (rows[below : below + 2] @ belief).tolist()
-        return float(first + (second - first) * min(max((spare - low) / (high - low), 0.0), 1.0))
 
 
 def outlook(model: Bank, market: Market, ticks: int, spare: float) -> Outlook:
@@ -165,32 +160,6 @@ def _moved(rows: Table, places: tuple[npt.NDArray[np.int64], Table]) -> Table:
     return found
 
 
-def weigh_one(view: Outlook, left: int, after: tuple[float, float, float], may: bool, belief: Floats) -> list[float]:
-    """As `weigh`, for a single run: the expected cost of waiting, of spot, of on-demand."""
-    hours = view.market.tick / 3600
-    spot = hours * view.market.ratio + view.at_one(left - 1, SPOT, after[SPOT], belief) if may else math.inf
-    return [
-        view.at_one(left - 1, WAIT, after[WAIT], belief),
-        spot,
-        hours + view.at_one(left - 1, ON_DEMAND, after[ON_DEMAND], belief),
-    ]
-
-
-def weigh(view: Outlook, left: int, after: tuple[Floats, Floats, Floats], may: npt.NDArray[np.bool_], belief: Floats) -> Floats:
-    """(buy, run): expected cost in on-demand hours of holding each during the next tick, with `left` ticks to go.
-
-    `after`: spare time after that tick, one array for each buy; `may`: spot is available.
-    """
-    hours = view.market.tick / 3600
-    return np.stack(
-        [
-            view.at(left - 1, WAIT, after[WAIT], belief),
-            np.where(may, hours * view.market.ratio + view.at(left - 1, SPOT, after[SPOT], belief), np.inf),
-            hours + view.at(left - 1, ON_DEMAND, after[ON_DEMAND], belief),
-        ]
-    )
-
-
 # ---- Policy
 
 SHIPPED = "aws_2022.json"
@@ -198,7 +167,6 @@ STRANGE = 0.02
 TABLES = 6  # kept at a time, some 50 MB each
 SHARED_TICKS, SHARED_SPARE = 40, 12
 SLIP = 1e-9
-BUYS = tuple(Buy)
 WORDS = ("waiting", "spot", "on-demand")
 
 
@@ -206,30 +174,21 @@ class Surf:
     """See the module. `models` are the known markets; `strange` is the weight of others."""
 
     def __init__(self, models: Sequence[Model], strange: float = STRANGE) -> None:
-        self._models, self._strange = tuple(models), strange
-        self._banks = lru_cache(maxsize=TABLES)(self._bank)
-        self._tables = lru_cache(maxsize=TABLES)(self._table)
+        self._models = tuple(models)
+        self._banks = lru_cache(maxsize=TABLES)(lambda tick: bank(self._models, tick, strange))
+        self._tables = lru_cache(maxsize=TABLES)(
+            lambda market, ticks, spare: outlook(self._banks(market.tick), market, ticks, spare)
+        )
         self._last: tuple[float, tuple[bool | None, ...], Floats] | None = None
 
     def choose(self, view: View) -> Choice:
         """The machine for the next tick, with the expected cost of each choice."""
-        costs = self.costs(view)
-        buy = BUYS[costs.index(min(costs))]
+        belief = self.belief(view.terms.tick_seconds, view.spot_seen or (None,))
+        costs = self._costs(moment_of(view), view.terms, belief[None])[:, 0].tolist()
+        buy = Buy(costs.index(min(costs)))
         per_hour = view.terms.on_demand_usd_per_hour
         told = ", ".join(f"{word} {cost * per_hour:.2f}" for word, cost in zip(WORDS, costs, strict=True))
         return Choice(buy, f"{WORDS[buy]} costs least from here on; expected USD: {told}")
-
-    def costs(self, view: View) -> list[float]:
-        """Expected cost to the end of waiting, spot and on-demand during the next tick, in on-demand hours."""
-        terms, tick, d = view.terms, view.terms.tick_seconds, view.terms.restart_seconds
-        left = max(1, math.floor((terms.deadline_seconds - view.elapsed_seconds) / tick + SLIP))
-        spare = left * tick - (terms.work_seconds - view.done_seconds)
-        spot, on_demand = (spare - (view.owed_seconds if view.held is b else d) for b in (Buy.SPOT, Buy.ON_DEMAND))
-        seen = view.spot_seen or (None,)
-        if seen[-1] is None:  # not observed: a try is free, so decide for the case that spot is available
-            seen = (*seen[:-1], True)
-        belief = self.belief(tick, seen)
-        return weigh_one(self._outlook(terms), left, (spare - tick, spot, on_demand), seen[-1] is True, belief)
 
     def pilot(self, terms: Terms, runs: int, past: tuple[bool | None, ...] = ()) -> Pilot:
         """The same for many runs; carries the belief along."""
@@ -240,8 +199,6 @@ class Surf:
         def pilot(moment: PurchaseMoment) -> Modes:
             belief = state[0] = learn(state[0], model, moment.spot_seen, not begun[0])
             begun[0] = True
-            if (moment.spot_seen < 0).any():  # as in `costs`
-                belief = learn_more(belief, model, moment.spot_seen < 0)
             best: Modes = self._costs(moment, terms, belief).argmin(axis=0).astype(np.int8)
             return best
 
@@ -250,13 +207,15 @@ class Surf:
     def belief(self, tick: float, seen: tuple[bool | None, ...]) -> Floats:
         """The belief about the market after all observations, a chance for each state. Does not compute the past twice."""
         model = self._banks(tick)
-        belief, known = model.share, 0
+        belief: Floats = model.share[None]
+        known = 0
         if self._last is not None and self._last[0] == tick and self._last[1] == seen[: len(self._last[1])]:
             known, belief = len(self._last[1]), self._last[2]
         for i in range(known, len(seen)):
-            belief = learn_one(belief if i == 0 else belief @ model.a, model, seen[i])
+            belief = learn(belief, model, np.array([-1 if seen[i] is None else seen[i]], dtype=np.int8), first=i == 0)
         self._last = (tick, seen, belief)
-        return belief
+        only: Floats = belief[0]
+        return only
 
     def imagine(self, view: View, runs: int, ticks: int, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
         """Random continuations of the market by the bank, from the present belief."""
@@ -272,13 +231,21 @@ class Surf:
         return up
 
     def _costs(self, moment: PurchaseMoment, terms: Terms, belief: Floats) -> Floats:
-        tick, d = terms.tick_seconds, terms.restart_seconds
+        """(buy, run): expected cost to the end, in on-demand hours, of holding each during the next tick."""
+        unseen = moment.spot_seen < 0
+        if unseen.any():  # not observed: a try is free, so decide for the case that spot is available
+            belief = learn_more(belief, self._banks(terms.tick_seconds), unseen)
+        tick, hours = terms.tick_seconds, terms.tick_seconds / 3600
         left = max(1, math.floor((terms.deadline_seconds - moment.elapsed_seconds) / tick + SLIP))
         table = self._outlook(terms)
         spare = left * tick - (terms.work_seconds - moment.done_seconds)
-        spot = spare - np.where(moment.held == Buy.SPOT, moment.owed_seconds, d)
-        on_demand = spare - np.where(moment.held == Buy.ON_DEMAND, moment.owed_seconds, d)
-        return weigh(table, left, (spare - tick, spot, on_demand), moment.spot_seen != 0, belief)
+
+        def then(buy: Buy) -> Floats:
+            owed = np.where(moment.held == buy, moment.owed_seconds, terms.restart_seconds)
+            return table.at(left - 1, buy, spare - (tick if buy is Buy.WAIT else owed), belief)
+
+        spot = np.where(moment.spot_seen != 0, hours * table.market.ratio + then(Buy.SPOT), np.inf)
+        return np.stack([then(Buy.WAIT), spot, hours + then(Buy.ON_DEMAND)])
 
     def _outlook(self, terms: Terms) -> Outlook:
         tick = terms.tick_seconds
@@ -289,12 +256,6 @@ class Surf:
         # Rounded up: a table serves every shorter deadline, so that jobs share them.
         steps = math.ceil((terms.deadline_seconds - terms.work_seconds) / tick / SHARED_SPARE)
         return self._tables(market, SHARED_TICKS * math.ceil(ticks / SHARED_TICKS), steps * SHARED_SPARE * tick)
-
-    def _bank(self, tick: float) -> Bank:
-        return bank(self._models, tick, self._strange)
-
-    def _table(self, market: Market, ticks: int, spare: float) -> Outlook:
-        return outlook(self._banks(market.tick), market, ticks, spare)
 
 
 def _drawn(sums: Floats, rng: np.random.Generator) -> npt.NDArray[np.int64]:
@@ -310,21 +271,14 @@ def _drawn(sums: Floats, rng: np.random.Generator) -> npt.NDArray[np.int64]:
 )
 def make(settings: Mapping[str, object]) -> Surf:
     """A deadline kept at the least expected cost: market models, a belief, a dynamic program. Raises ValueError."""
-    if unknown := set(settings) - {"bank", "strange", LEAVE_OUT}:
-        raise ValueError(f"purchase.surf: unknown: {', '.join(sorted(unknown))}")
-    strange, out, path = settings.get("strange", STRANGE), settings.get(LEAVE_OUT, []), settings.get("bank", "")
-    if isinstance(strange, bool) or not isinstance(strange, int | float) or not 0 <= strange <= 1:
-        raise ValueError("purchase.surf: strange must be a number from 0 to 1")
-    if not isinstance(out, list) or not all(isinstance(x, str) for x in out):
+    found = values("purchase.surf", settings, parameters_of(make))
+    strange, out, path = found["strange"], found[LEAVE_OUT], found["bank"]
+    if not 0 <= strange <= 1:
+        raise ValueError("purchase.surf: strange must be from 0 to 1")
+    if not all(isinstance(x, str) for x in out):
         raise ValueError("purchase.surf: leave_out must be a list of names")
-    if not isinstance(path, str):
-        raise ValueError("purchase.surf: bank must be the path of a file")
-    models = _read(path)
-    return Surf([m for m in models if m.name not in out], float(strange))
-
-
-def _read(path: str) -> list[Model]:
     try:
-        return decoded(Path(path).read_text() if path else (files("spotsurfer_policies.banks") / SHIPPED).read_text())
+        models = decoded(Path(path).read_text() if path else (files("spotsurfer_policies.banks") / SHIPPED).read_text())
     except (OSError, UnicodeDecodeError, ValueError) as e:
         raise ValueError(f"purchase.surf: the bank {path or SHIPPED} can't be used: {e}") from e
+    return Surf([m for m in models if m.name not in out], strange)

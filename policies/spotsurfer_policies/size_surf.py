@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from spotsurfer.ports.policies import Came, Earlier, Parameter, SizeChoice, SizeMoment, SizeTerms, parameters
+from spotsurfer.ports.policies import Came, Earlier, Parameter, SizeChoice, SizeMoment, SizeTerms, parameters, parameters_of
+from spotsurfer_policies.parameter_values import values
 
 # ---- First run: wait with a move until not having moved has cost as much as a move there and back.
 # Ski rental on *regret*: for each pair of types, the money lost by not being on the other one since it last stopped holding the
@@ -413,7 +414,4 @@ class Surf:
 )
 def make(settings: Mapping[str, object]) -> Surf:
     """Move when not having moved has cost as much as a move there and back; plan by earlier runs of the same step."""
-    stretch = settings.get("stretch", False)
-    if not isinstance(stretch, bool) or set(settings) - {"stretch"}:
-        raise ValueError("size.surf: its one parameter is stretch, true or false")
-    return Surf(stretch)
+    return Surf(**values("size.surf", settings, parameters_of(make)))

@@ -7,9 +7,10 @@ type. By default only memory counts; cores can count, too, but a computing progr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from spotsurfer.ports.policies import Came, MachineKind, Parameter, SizeChoice, SizeMoment, SizeTerms, parameters
+from spotsurfer_policies.parameter_values import values
 
 GIB = 1 << 30
 PARAMETERS = (
@@ -32,18 +33,18 @@ PARAMETERS = (
 class Bounds:
     """The parameters; see `PARAMETERS`."""
 
-    mem_upper: float = 90.0
-    mem_lower: float = 20.0
-    cpu_upper: float = 0.0
-    cpu_lower: float = 0.0
-    upper_seconds: float = 60.0
-    lower_seconds: float = 60.0
-    cool_down_seconds: float = 300.0
-    step: float = 1.0
-    floor_gib: float = 0.0
-    ceiling_gib: float = 0.0
-    max_cpu_factor: float = 4.0
-    max_memory_factor: float = 4.0
+    mem_upper: float
+    mem_lower: float
+    cpu_upper: float
+    cpu_lower: float
+    upper_seconds: float
+    lower_seconds: float
+    cool_down_seconds: float
+    step: float
+    floor_gib: float
+    ceiling_gib: float
+    max_cpu_factor: float
+    max_memory_factor: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +115,9 @@ class Threshold:
 @parameters(*PARAMETERS)
 def make(settings: Mapping[str, object]) -> Threshold:
     """Up and down a size when memory (or cores) was above or below a ratio for a while."""
-    if unknown := sorted(set(settings) - {f.name for f in fields(Bounds)}):
-        raise ValueError(f"size.threshold: it has no {', '.join(unknown)}; there are {', '.join(p.name for p in PARAMETERS)}")
-    found: dict[str, float] = {}
-    for name, value in settings.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-            raise ValueError(f"size.threshold: {name} must be a number of at least 0, not {value!r}")
-        found[name] = float(value)
+    found = values("size.threshold", settings, PARAMETERS)
+    if below := [name for name, value in found.items() if value < 0]:
+        raise ValueError(f"size.threshold: {below[0]} must be 0 or more")
     bounds = Bounds(**found)
     if bounds.step < 1 or bounds.step % 1:
         raise ValueError("size.threshold: step must be a whole number of at least 1")
