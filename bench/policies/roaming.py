@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 from spotsurfer_lab import interval_backtest, placement_backtest
-from spotsurfer_lab.hindsight import OPTIMUM
 from spotsurfer_lab.interval_backtest import Fleet, hazard, read_lifetimes
 from spotsurfer_lab.markets import FAMILIES, read_prices, read_trace, read_windows
 from spotsurfer_lab.placement_backtest import Zones
-from spotsurfer_lab.results import figures
+from spotsurfer_lab.results import OPTIMUM, figures
 
 from bench.report import Part, percent, table
 from spotsurfer.core.scheduling.deadline_simulation import ticks_of

@@ -14,9 +14,8 @@ from spotsurfer.core.checkpoints.hazard import Costs, Floats, SavePlan, Survival
 from spotsurfer.model.errors import InputMissing
 from spotsurfer.model.lifetimes import Lives
 from spotsurfer.ports.policies import Interval, SaveView
-from spotsurfer_lab.hindsight import OPTIMUM
 from spotsurfer_lab.markets import read_rows
-from spotsurfer_lab.results import Comparison, Match, Outcome, Step, part, spread
+from spotsurfer_lab.results import OPTIMUM, Comparison, Match, Outcome, Step, part, spread
 
 # ---- Simulation: one fleet for each seed runs jobs in sequence, each on a new machine.
 # A policy begins with only its prior, knows the fate of earlier machines, and learns as it goes. Each loss costs a restart and
@@ -213,14 +212,8 @@ def compare(fleet: Fleet, fleets: int, names: Sequence[str], step: Step) -> Matc
     return Match(comparison, [_learning(played, fleet), spread(comparison)])
 
 
-def interval(name: str) -> Interval:
-    """The policy of this name. Raises ConfigError with the known names."""
-    policy: Interval = made(INTERVAL, name, {})
-    return policy
-
-
 def _play(name: str, fleet: Fleet, fleets: int, told: Callable[[int], None]) -> list[Run]:
-    policy: Interval = Knows(fleet) if name == OPTIMUM else interval(name)
+    policy: Interval = Knows(fleet) if name == OPTIMUM else made(INTERVAL, name, {})
     runs: list[Run] = []
     for seed in range(fleets):
         runs += play(policy, fleet, seed)

@@ -19,8 +19,7 @@ from spotsurfer.model.lifetimes import AGES, Lives
 from spotsurfer.model.market import Market, Pool
 from spotsurfer.ports.policies import Buy, Floats, MachineKind, Placed, Placement, PlaceView, PoolView, PurchaseMoment, Terms
 from spotsurfer.ports.provider import BillingRule
-from spotsurfer_lab.hindsight import OPTIMUM
-from spotsurfer_lab.results import HELD, Comparison, Match, Outcome, Step, need, part, spread
+from spotsurfer_lab.results import HELD, OPTIMUM, Comparison, Match, Outcome, Step, need, part, settings_of, spread
 from spotsurfer_lab.size_backtest import Held, Ride
 
 # ---- Simulation: one job that may move freely between pools.
@@ -61,7 +60,6 @@ class Journey:
     missed: bool
     wasted_hours: float
     machines: tuple[Machine, ...]
-    overruled: int  # times that the deadline's guard chose on-demand instead
 
 
 class Watch:
@@ -112,7 +110,6 @@ class _Run:
     done: float = 0.0
     usd: float = 0.0
     paid: float = 0.0
-    overruled: int = 0
     begin: int = 0
 
 
@@ -135,7 +132,7 @@ def travel(policy: Placement, zones: Zones, watch: Watch, terms: Terms, start: i
     last = min(tick + 1, ticks_of(terms)) if run.done < terms.work_seconds - DONE else tick
     _end(run, machines, last, reclaimed=False)
     missed = run.done < terms.work_seconds - DONE
-    return Journey(run.usd, missed, (run.paid - min(run.done, terms.work_seconds)) / 3600, tuple(machines), run.overruled)
+    return Journey(run.usd, missed, (run.paid - min(run.done, terms.work_seconds)) / 3600, tuple(machines))
 
 
 def _view(
@@ -185,7 +182,6 @@ def _kept(want: Placed, run: _Run, zones: Zones, terms: Terms, when: tuple[int, 
         np.array([int(known and bool(zones.up[row, want.pool]))], dtype=np.int8),
     )
     buy = Buy(int(kept(np.array([want.buy], dtype=np.int8), moment, terms)[0]))
-    run.overruled += buy is Buy.ON_DEMAND and want.buy is not buy
     if buy is want.buy and (known or buy is Buy.WAIT):
         return want
     home = run.at if run.at is not None else int(np.argmin(zones.on_demand))
@@ -259,25 +255,25 @@ MICROS = 1e6
 EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
 
 
-def billed_usd(journey: Journey, zones: Zones, tick_seconds: float, start: int, rule: BillingRule = AWS) -> float:
+def billed_usd(journey: Journey, zones: Zones, tick_seconds: float, start: int) -> float:
     """The cost of all machines of a run, and of its moves."""
-    total = sum(_of(m, zones, tick_seconds, start, rule) for m in journey.machines)
+    total = sum(_of(m, zones, tick_seconds, start) for m in journey.machines)
     places = [m.pool for m in journey.machines]
     return total + zones.move_usd * sum(a != b for a, b in pairwise(places))
 
 
-def machines_usd(ride: Ride, kinds: Sequence[MachineKind], rule: BillingRule = AWS) -> float:
+def machines_usd(ride: Ride, kinds: Sequence[MachineKind]) -> float:
     """The cost of all machines of a run with changing sizes."""
-    return sum(_machine(stay, kinds[stay.kind], rule) for stay in ride.held)
+    return sum(_machine(stay, kinds[stay.kind]) for stay in ride.held)
 
 
-def _machine(stay: Held, kind: MachineKind, rule: BillingRule) -> float:
+def _machine(stay: Held, kind: MachineKind) -> float:
     micros = round(kind.usd_per_hour * MICROS)
     life = Life(kind.name, Market.SPOT, micros, stay.begin, stay.end, stay.reclaimed)
-    return _charged(life, [(stay.begin, micros)], rule)
+    return _charged(life, [(stay.begin, micros)])
 
 
-def _of(machine: Machine, zones: Zones, tick_seconds: float, start: int, rule: BillingRule) -> float:
+def _of(machine: Machine, zones: Zones, tick_seconds: float, start: int) -> float:
     spot = machine.buy is Buy.SPOT
     rows = np.arange(start + machine.begin, start + machine.end)
     usd = zones.spot[rows, machine.pool] if spot else np.full(len(rows), zones.on_demand[machine.pool])
@@ -287,7 +283,7 @@ def _of(machine: Machine, zones: Zones, tick_seconds: float, start: int, rule: B
     on_demand = round(float(zones.on_demand[machine.pool]) * MICROS)
     market = Market.SPOT if spot else Market.ON_DEMAND
     life = Life(zones.pools[machine.pool], market, on_demand, begin, end, machine.reclaimed)
-    return _charged(life, [(begin + i * tick_seconds, int(micros[i])) for i in changes], rule)
+    return _charged(life, [(begin + i * tick_seconds, int(micros[i])) for i in changes])
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +298,7 @@ class Life:
     reclaimed: bool
 
 
-def _charged(life: Life, prices: Sequence[tuple[float, int]], rule: BillingRule) -> float:
+def _charged(life: Life, prices: Sequence[tuple[float, int]]) -> float:
     """`prices`: start in seconds, and micro-dollars an hour."""
     launched, ended = EPOCH + timedelta(seconds=life.begin), EPOCH + timedelta(seconds=life.end)
     steps = [(EPOCH + timedelta(seconds=at), usd) for at, usd in prices]
@@ -321,7 +317,7 @@ def _charged(life: Life, prices: Sequence[tuple[float, int]], rule: BillingRule)
         released_at=ended,
         reclaimed=life.reclaimed,
     )
-    return charge(attempt, steps[1:], rule, ended, life.reclaimed).usd_micros / MICROS
+    return charge(attempt, steps[1:], AWS, ended, life.reclaimed).usd_micros / MICROS
 
 
 # ---- Comparison: every window is a run.
@@ -353,21 +349,17 @@ def compare(setting: Setting, names: Sequence[str], step: Step) -> Match:
         played = _played(name, setting, watch, part(step, i, len(setting.starts), len(names)))
         outcomes.append(_outcome(name, played, setting))
         drawn[name] = played[len(played) // 2]
-    comparison = Comparison("A job with a deadline that may move between pools", _told(setting), outcomes)
+    told = settings_of(setting.terms, len(setting.zones.pools), len(setting.starts))
+    told |= {"move_usd": setting.zones.move_usd, "history_hours": setting.history * setting.terms.tick_seconds / 3600}
+    comparison = Comparison("A job with a deadline that may move between pools", told, outcomes)
     return Match(comparison, [spread(comparison), _timeline(drawn, setting)])
-
-
-def placement(name: str, settings: dict[str, object] | None = None) -> Placement:
-    """The policy of this name. Raises ConfigError with the known names."""
-    policy: Placement = made(PLACEMENT, name, settings or {})
-    return policy
 
 
 def _played(name: str, setting: Setting, watch: Watch, told: Callable[[int], None]) -> list[Journey]:
     if name == BEST_SINGLE:
-        each = [_all(placement("single", {"pool": i}), setting, watch, told) for i in range(len(setting.zones.pools))]
+        each = [_all(made(PLACEMENT, "single", {"pool": i}), setting, watch, told) for i in range(len(setting.zones.pools))]
         return min(each, key=lambda runs: sum(j.usd for j in runs))
-    return _all(placement(name), setting, watch, told)
+    return _all(made(PLACEMENT, name, {}), setting, watch, told)
 
 
 def _all(policy: Placement, setting: Setting, watch: Watch, told: Callable[[int], None]) -> list[Journey]:
@@ -388,20 +380,6 @@ def _outcome(name: str, runs: Sequence[Journey], setting: Setting) -> Outcome:
     }
     missed = np.array([j.missed for j in runs], dtype=np.int64)
     return Outcome(name, np.array([j.usd for j in runs]), np.array(setting.starts), means, {"deadline_misses": missed})
-
-
-def _told(setting: Setting) -> dict[str, object]:
-    terms, zones = setting.terms, setting.zones
-    return {
-        "pools": len(zones.pools),
-        "windows": len(setting.starts),
-        "job_hours": terms.work_seconds / 3600,
-        "deadline_hours": terms.deadline_seconds / 3600,
-        "restart_hours": terms.restart_seconds / 3600,
-        "tick_seconds": terms.tick_seconds,
-        "move_usd": zones.move_usd,
-        "history_hours": setting.history * terms.tick_seconds / 3600,
-    }
 
 
 def _timeline(drawn: dict[str, Journey], setting: Setting) -> Stripes:

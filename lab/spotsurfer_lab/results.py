@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +20,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 DRAWS = 1000  # of the bootstrap
 LEVEL = 0.95
+OPTIMUM = "optimum"  # the policy that knows the future
 TAIL = 0.99
 
 
@@ -47,7 +47,7 @@ class Comparison:
     settings: Mapping[str, object]
     outcomes: Sequence[Outcome]
     unit: str = "usd"
-    reference: str = "optimum"
+    reference: str = OPTIMUM
 
     def of(self, policy: str) -> Outcome | None:
         """The runs of one policy, or None."""
@@ -126,13 +126,21 @@ def need(rows: Sequence[int], ticks: int, recorded: int) -> None:
         )
 
 
+def settings_of(terms: Terms, pools: int, windows: int) -> dict[str, object]:
+    """The settings that a comparison of jobs with deadlines tells."""
+    return {
+        "pools": pools,
+        "windows": windows,
+        "job_hours": terms.work_seconds / 3600,
+        "deadline_hours": terms.deadline_seconds / 3600,
+        "restart_hours": terms.restart_seconds / 3600,
+        "tick_seconds": terms.tick_seconds,
+    }
+
+
 def part(step: Step, number: int, runs: int, parts: int) -> Callable[[int], None]:
     """The progress callback of one of several parts with equal numbers of runs; it takes the runs done in this part."""
-    return partial(_tell, step, number * runs, parts * runs)
-
-
-def _tell(step: Step, before: int, total: int, done: int) -> None:
-    step(before + done, total)
+    return lambda done: step(number * runs + done, parts * runs)
 
 
 def spread(comparison: Comparison) -> Lines:

@@ -15,7 +15,7 @@ from spotsurfer.common.plugins import CATALOGS, SIZE, made, plugin
 from spotsurfer.core.scheduling.rightsizing import MOVES_PER_HOUR, Course, Usage, ask_policy, begin, guard_rescue, moved
 from spotsurfer.model.errors import UsageError
 from spotsurfer.ports.policies import Came, MachineKind, Size, SizeChoice, SizeMoment, SizeTerms
-from spotsurfer_lab.results import Floats, Step
+from spotsurfer_lab.results import OPTIMUM, Floats, Step
 
 # ---- Machine types: those of an installed catalogue, at prices of a past date.
 
@@ -239,20 +239,14 @@ class Stay:
         return None, SizeChoice()
 
 
-def fixed_usd(kind: MachineKind, usage: Usage) -> float | None:
-    """The cost on one type from begin to end; None if it does not hold the peak."""
-    if usage.memory_bytes.max() > kind.usable_bytes:
-        return None
-    return float((kind.usd_per_hour * usage.seconds * _stretch(kind, usage)).sum()) / HOUR
-
-
 def fixed(kind: int, world: World) -> Ride | None:
-    """The run on one type; None if it does not hold the peak."""
-    usd = fixed_usd(world.terms.kinds[kind], world.usage)
-    if usd is None:
+    """The run on one type from begin to end; None if it does not hold the peak."""
+    usage, machine = world.usage, world.terms.kinds[kind]
+    if usage.memory_bytes.max() > machine.usable_bytes:
         return None
-    ends = (world.usage.seconds * _stretch(world.terms.kinds[kind], world.usage)).cumsum()
-    used = list(zip([0.0, *ends[:-1].tolist()], *_asked(world.usage), strict=True))
+    usd = float((machine.usd_per_hour * usage.seconds * _stretch(machine, usage)).sum()) / HOUR
+    ends = (usage.seconds * _stretch(machine, usage)).cumsum()
+    used = list(zip([0.0, *ends[:-1].tolist()], *_asked(usage), strict=True))
     return Ride(usd, elapsed_seconds=float(ends[-1]), held=[Held(kind, 0.0, float(ends[-1]))], used=used)
 
 
@@ -310,8 +304,7 @@ def _stretch(kind: MachineKind, usage: Usage) -> Floats:
 
 Settings = Mapping[str, Mapping[str, object]]
 NONE: Settings = {}
-BEST_FIXED, OPTIMUM = "best-fixed", "optimum"
-HINDSIGHT = {BEST_FIXED: best_fixed, OPTIMUM: optimum}  # these know the run beforehand
+HINDSIGHT = {"best-fixed": best_fixed, OPTIMUM: optimum}  # these know the run beforehand
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,13 +376,9 @@ def _of(name: str, ride: Ride, kinds: Sequence[MachineKind]) -> Iterator[Plot]:
     has: dict[str, Callable[[MachineKind], float]] = {"GiB": lambda k: k.memory_bytes / GIB, "cores": lambda k: k.cores}
     used = {"GiB": [(at, memory / GIB) for at, memory, _ in ride.used], "cores": [(at, cores) for at, _, cores in ride.used]}
     for unit, title in (("GiB", "memory"), ("cores", "cores")):
-        machine = [(h.begin, has[unit](kinds[h.kind])) for h in _in_turn(ride.held)]
+        machine = [(h.begin, has[unit](kinds[h.kind])) for h in sorted(ride.held, key=lambda h: h.begin)]
         series = [Series("wanted", _steps(most(used[unit]), ride)), Series("machine", _steps(machine, ride))]
         yield Lines(f"{name}: {title}", axis, unit, series)
-
-
-def _in_turn(held: Sequence[Held]) -> list[Held]:
-    return sorted(held, key=lambda h: h.begin)
 
 
 def most(points: Points) -> Points:

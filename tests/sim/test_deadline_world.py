@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from spotsurfer_lab.hindsight import optimum
+from spotsurfer_lab.deadline_backtest import optimum
 from spotsurfer_policies.baselines import make_greedy, make_on_demand, make_skypilot, make_uniform_progress
 
 from spotsurfer.core.scheduling.deadline_simulation import play

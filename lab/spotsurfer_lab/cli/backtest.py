@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotsurfer.cli.common import CONTEXT, AsJson, examples
-from spotsurfer.cli.screen import put, put_json, table
+from spotsurfer.cli.screen import put
 from spotsurfer.common.units import parse_bytes
 from spotsurfer.model.errors import UsageError
 from spotsurfer_lab.cli.common import (
@@ -31,6 +31,7 @@ from spotsurfer_lab.cli.common import (
     market,
     names_of,
     progress,
+    put_comparison,
     save_page,
     settings_of,
     show,
@@ -48,19 +49,6 @@ if TYPE_CHECKING:
 # ---- `deadline`: the cost of finishing a job in time
 
 DEADLINE_POLICIES = "surf,uniform-progress,greedy,on-demand,optimum"
-
-
-def add_deadline(group: typer.Typer) -> None:
-    """Register the sub-command."""
-    line = (
-        "spotsurfer backtest deadline --availability A.csv.gz --windows W.csv --job-hours 48 --deadline-hours 70 "
-        "--restart-hours 0.2 --on-demand 3.06 --spot 0.9731 --policy surf,greedy,optimum --json"
-    )
-    own = (
-        "spotsurfer backtest deadline --own-history 30 --job-hours 12 --deadline-hours 20 --restart-hours 0.1 "
-        "--on-demand 3.06 --spot 0.9731 --html month.html"
-    )
-    group.command(name="deadline", epilog=examples(line, own))(deadline)
 
 
 def deadline(  # noqa: PLR0913 - one parameter an option
@@ -104,14 +92,6 @@ def deadline(  # noqa: PLR0913 - one parameter an option
 INTERVAL_POLICIES = "surf,young,daly,fixed,never,optimum"
 
 
-def add_interval(group: typer.Typer) -> None:
-    """Register the sub-command."""
-    line = (
-        "spotsurfer backtest interval --lifetimes L.csv.gz --job-hours 8 --save-seconds 120 --policy surf,young,optimum --json"
-    )
-    group.command(name="interval", epilog=examples(line))(interval)
-
-
 def interval(  # noqa: PLR0913 - one parameter an option
     lifetimes: Annotated[Path, typer.Option(help="CSV: lifetime_s, end (preempted, or anything else = given back).")],
     job_hours: Annotated[float, typer.Option(min=0.1, help="Work of each job.")] = 8.0,
@@ -140,15 +120,6 @@ def interval(  # noqa: PLR0913 - one parameter an option
 
 PLOT_WINDOWS = 5  # a run of several pools takes seconds
 PLACEMENT_POLICIES = "surf,history,first-free,best-single-zone,optimum"
-
-
-def add_placement(group: typer.Typer) -> None:
-    """Register the sub-command."""
-    line = (
-        "spotsurfer backtest placement --availability A.csv.gz --windows W.csv --tick-seconds 195 --job-hours 48 "
-        "--deadline-hours 70 --restart-hours 0.2 --on-demand 3.06 --prices P.csv.gz --state-gb 50 --policy surf,optimum --json"
-    )
-    group.command(name="placement", epilog=examples(line))(placement)
 
 
 def placement(  # noqa: PLR0913 - one parameter an option
@@ -218,17 +189,6 @@ def _usd(trace: Trace, spot: float | None, prices: Path | None) -> Floats:
 TITLE = "A run on machines of changing size"
 COLUMNS = ("usd", "moves", "near_misses", "oom", "stretch", "saving_against_best_fixed")
 SIZE_POLICIES = "surf,threshold,best-fixed,optimum"
-LINES = (
-    "spotsurfer backtest size --usage U.csv.gz --scale-memory 60GiB --scale-cores 8 --hours 24 --move-seconds 60 "
-    "--types 'c6i.*,m6i.*,r6i.*' --request r6i.4xlarge --json",
-    "spotsurfer backtest size --usage U.csv --types 'm6i.*' --request m6i.xlarge --set surf.stretch=true",
-    "spotsurfer backtest size --usage today.csv --history yesterday.csv --types 'r6i.*' --request r6i.2xlarge --html run.html",
-)
-
-
-def add_size(group: typer.Typer) -> None:
-    """Register the sub-command."""
-    group.command(name="size", epilog=examples(*LINES))(size)
 
 
 def size(  # noqa: PLR0913 - one parameter an option
@@ -258,9 +218,10 @@ def size(  # noqa: PLR0913 - one parameter an option
 
     The page of --html has the timeline of each policy: what the run wanted, and what its machine had.
     """
+    from spotsurfer.common.charts import page
     from spotsurfer.ports.policies import SizeTerms
     from spotsurfer_lab.markets import read_usage
-    from spotsurfer_lab.size_backtest import World, allowed, compare, kinds_like
+    from spotsurfer_lab.size_backtest import World, allowed, compare, kinds_like, plots
 
     kinds, start = allowed(
         kinds_like(catalog, [t.strip() for t in types.split(",") if t.strip()], spot),
@@ -274,9 +235,13 @@ def size(  # noqa: PLR0913 - one parameter an option
     world = World(run, SizeTerms(kinds, start, move_seconds, wide, earlier), guard, moves_per_hour=moves_per_hour)
     with progress("policies") as step:
         rides = compare(world, names_of(policy), step, settings_of(settings))
-    _show(rides, _told(world, usage), as_json)
+    columns, rows = _rows(rides)
+    put_comparison(TITLE, _told(world, usage), rides.figures(), (columns, rows), as_json)
+    for name, ride in rides.by_policy.items():
+        if ride.alarm and not as_json:
+            put(f"{name}: {ride.alarm}")
     if html is not None:
-        _page(html, rides, world, usage)
+        save_page(html, page(TITLE, _told(world, usage), columns, rows, plots(rides.by_policy, kinds)))
 
 
 def _scaled(raw: Usage, hours: float | None, memory: str | None, cores: float | None) -> Usage:
@@ -303,32 +268,10 @@ def _told(world: World, usage: Path) -> dict[str, object]:
     }
 
 
-def _show(rides: Rides, told: Mapping[str, object], as_json: bool) -> None:
-    found = rides.figures()
-    if as_json:
-        put_json({"title": TITLE, "settings": told, "policies": found})
-        return
-    put(TITLE)
-    put(", ".join(f"{key} {value}" for key, value in told.items()))
-    put()
-    table(*_rows(rides))
-    for name, one in found.items():
-        if "alarm" in one:
-            put(f"{name}: {one['alarm']}")
-
-
 def _rows(rides: Rides) -> tuple[list[str], list[list[str]]]:
     """Headings, and one row for each policy."""
     rows = [[name, *(_cell(c, one[c]) for c in COLUMNS)] for name, one in rides.figures().items()]
     return ["policy", *(c.replace("_", " ") for c in COLUMNS)], rows
-
-
-def _page(path: Path, rides: Rides, world: World, usage: Path) -> None:
-    from spotsurfer.common.charts import page
-    from spotsurfer_lab.size_backtest import plots
-
-    columns, rows = _rows(rides)
-    save_page(path, page(TITLE, _told(world, usage), columns, rows, plots(rides.by_policy, world.terms.kinds)))
 
 
 def _cell(column: str, value: object) -> str:
@@ -338,6 +281,29 @@ def _cell(column: str, value: object) -> str:
 
 
 # ---- The group
+
+EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
+    deadline: (
+        "spotsurfer backtest deadline --availability A.csv.gz --windows W.csv --job-hours 48 --deadline-hours 70 "
+        "--restart-hours 0.2 --on-demand 3.06 --spot 0.9731 --policy surf,greedy,optimum --json",
+        "spotsurfer backtest deadline --own-history 30 --job-hours 12 --deadline-hours 20 --restart-hours 0.1 "
+        "--on-demand 3.06 --spot 0.9731 --html month.html",
+    ),
+    placement: (
+        "spotsurfer backtest placement --availability A.csv.gz --windows W.csv --tick-seconds 195 --job-hours 48 "
+        "--deadline-hours 70 --restart-hours 0.2 --on-demand 3.06 --prices P.csv.gz --state-gb 50 --policy surf,optimum --json",
+    ),
+    interval: (
+        "spotsurfer backtest interval --lifetimes L.csv.gz --job-hours 8 --save-seconds 120 --policy surf,young,optimum --json",
+    ),
+    size: (
+        "spotsurfer backtest size --usage U.csv.gz --scale-memory 60GiB --scale-cores 8 --hours 24 --move-seconds 60 "
+        "--types 'c6i.*,m6i.*,r6i.*' --request r6i.4xlarge --json",
+        "spotsurfer backtest size --usage U.csv --types 'm6i.*' --request m6i.xlarge --set surf.stretch=true",
+        "spotsurfer backtest size --usage today.csv --history yesterday.csv --types 'r6i.*' --request r6i.2xlarge "
+        "--html run.html",
+    ),
+}
 
 
 def add(app: typer.Typer) -> None:
@@ -349,7 +315,6 @@ def add(app: typer.Typer) -> None:
         rich_markup_mode=None,
         context_settings=CONTEXT,
     )
-    group.callback()(lambda: None)  # keeps a group of one command a group
-    for add_command in (add_deadline, add_placement, add_interval, add_size):
-        add_command(group)
+    for command, lines in EXAMPLES.items():
+        group.command(epilog=examples(*lines))(command)
     app.add_typer(group)

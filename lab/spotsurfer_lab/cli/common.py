@@ -193,15 +193,26 @@ def show(match: Match, as_json: bool, html: Path | None = None, about: Mapping[s
     found = figures(comparison)
     if html is not None:
         _page(html, comparison, found, match.plots)
+    columns = [c for c in next(iter(found.values()), {}) if c != "intervals_95"]
+    rows = [[name, *(_cell(c, one) for c in columns)] for name, one in found.items()]
+    put_comparison(comparison.title, comparison.settings, found, (["policy", *columns], rows), as_json)
+
+
+def put_comparison(
+    title: str,
+    settings: Mapping[str, object],
+    found: Mapping[str, Mapping[str, object]],
+    told: tuple[list[str], list[list[str]]],
+    as_json: bool,
+) -> None:
+    """Figures by policy: as JSON, or as `told`, columns and rows of a table for people."""
     if as_json:
-        put_json({"title": comparison.title, "settings": dict(comparison.settings), "policies": found})
+        put_json({"title": title, "settings": dict(settings), "policies": found})
         return
-    put(comparison.title)
-    put(", ".join(f"{key} {value}" for key, value in comparison.settings.items()))
+    put(title)
+    put(", ".join(f"{key} {value}" for key, value in settings.items()))
     put()
-    rows = [(name, one) for name, one in found.items()]
-    columns = [c for c in rows[0][1] if c != "intervals_95"] if rows else []
-    table(["policy", *columns], [[name, *(_cell(c, one) for c in columns)] for name, one in rows])
+    table(*told)
 
 
 def _cell(column: str, figures: dict[str, Any]) -> str:
