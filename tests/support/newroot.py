@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_providers.local.box.cgroups import BoxGroup, Limits, host_hierarchies
+from spotsurfer_providers.local.box.cgroups import BoxGroup, host_hierarchies
 from support.tree import ROOT
 
 DISK_BYTES = 12 << 30  # sparse
@@ -118,7 +118,7 @@ def _control_groups() -> Iterator[str]:
     trees = host_hierarchies()
     groups = [BoxGroup([t], f"newroot-{os.getpid()}") for t in trees]
     for group in groups:
-        group.create(Limits(cpus=1000, memory_bytes=1 << 50))
+        group.create(cpus=1000, memory_bytes=1 << 50)
     try:
         yield " ".join(f"{t.options}={g.folders()[0]}" for t, g in zip(trees, groups, strict=True))
     finally:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spotsurfer_wire.linux import procfs
+
 from spotsurfer.model.errors import HostUnfit, NotRoot
 from spotsurfer_providers.local.box.cgroups import Hierarchy, host_hierarchies
 from spotsurfer_providers.local.box.disk import MAKERS, USUAL
@@ -23,7 +25,8 @@ def check_host() -> list[Hierarchy]:
     """The control group trees, if boxes can run here. Raises NotRoot or HostUnfit, one sentence with the remedy."""
     if os.geteuid() != 0:
         raise NotRoot("Boxes need root on this host: run it with sudo, or use a cloud provider")
-    missing = [name for name, bit in _CAPABILITIES.items() if not _effective() >> bit & 1]
+    effective = int(procfs.status(os.getpid())["CapEff"], 16)
+    missing = [name for name, bit in _CAPABILITIES.items() if not effective >> bit & 1]
     if missing:
         raise HostUnfit(f"Boxes need {' and '.join(missing)}: run on the host itself, or in a container with full privileges")
     for tool, package in _TOOLS.items():
@@ -34,12 +37,6 @@ def check_host() -> list[Hierarchy]:
     if not Path("/dev/loop-control").exists():
         raise HostUnfit("Boxes need loop devices for their disks: modprobe loop")
     return host_hierarchies()
-
-
-def _effective() -> int:
-    """The capabilities in force, as the kernel prints them."""
-    line = next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("CapEff:"))
-    return int(line.split()[1], 16)
 
 
 def look(table: Mapping[str, object], _: ProviderHost) -> str:

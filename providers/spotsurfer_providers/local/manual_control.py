@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from spotsurfer.model.errors import Conflict, Denied, NotFound
 from spotsurfer.ports.clock import Clock, SystemClock
 from spotsurfer_providers.local import cleanup
 from spotsurfer_providers.local.box import supervisor_client
-from spotsurfer_providers.local.box.records import BoxFolder, BoxState, Home, as_dict
+from spotsurfer_providers.local.box.records import BoxFolder, BoxState, Home
 from spotsurfer_providers.local.host_checks import check_host
 
 
@@ -79,7 +80,9 @@ def list_boxes(data_dir: Path) -> list[dict[str, Any]]:
         folders = Home(data_dir).folders()
     for folder in folders:
         try:
-            rows.append(as_dict(folder))
+            record, status = asdict(folder.record()), asdict(folder.status())
+            del record["user_data"]
+            rows.append({**record, **status})
         except (OSError, ValueError, TypeError) as e:
             rows.append({"id": folder.id, "state": "torn", "reason": str(e)})
     return rows

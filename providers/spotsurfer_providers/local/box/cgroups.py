@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from spotsurfer_wire.linux import cgroups
+from spotsurfer_wire.linux import cgroups, procfs
 
 from spotsurfer.model.errors import HostUnfit
 
@@ -24,16 +24,8 @@ PARENT = "spotsurfer"
 NEEDED = ("cpu", "memory", "pids")
 WANTED_V1 = ("cpu", "cpuacct", "memory", "freezer", "pids")
 CPU_PERIOD_MICROS = 100_000
+PIDS_MAX = 32768
 MOUNT_TABLE = Path("/proc/self/mountinfo")
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Resources of a box; `cpus` in whole or part cores, memory in bytes."""
-
-    cpus: float
-    memory_bytes: int
-    pids: int = 32768
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,38 +43,24 @@ def hierarchies(table: str) -> list[Hierarchy]:
 
     Raises HostUnfit if cpu, memory or pids can't be limited.
     """
-    rows = [_row(line) for line in table.splitlines() if " - " in line]
-    old = [_old(mount_point, options) for mount_point, kind, options in rows if kind == "cgroup"]
-    found = _first_each([h for h in old if h.controllers])
-    have = {c for h in found for c in h.controllers}
+    mounts = procfs.mount_lines(table)
+    found: dict[tuple[str, ...], Hierarchy] = {}  # a hierarchy may be mounted more than once
+    for mount in mounts:
+        names = mount.options.split(",")
+        ours = tuple(c for c in WANTED_V1 if c in names)
+        if mount.kind == "cgroup" and ours:
+            # A second mount of the same hierarchy inside the box needs exactly its original options.
+            options = ",".join(n for n in names if n not in ("rw", "ro"))
+            found.setdefault(ours, Hierarchy(Path(mount.point), ours, unified=False, options=options))
+    have = {c for controllers in found for c in controllers}
     if have.issuperset(NEEDED):
-        return found
-    unified = next((Path(mount_point) for mount_point, kind, _ in rows if kind == "cgroup2"), None)
+        return list(found.values())
+    unified = next((Path(m.point) for m in mounts if m.kind == "cgroup2"), None)
     if unified is not None and not have:
         offered = (unified / "cgroup.controllers").read_text().split()
         if set(NEEDED).issubset(offered):
             return [Hierarchy(unified, tuple(c for c in cgroups.CONTROLLERS if c in offered), unified=True)]
     raise HostUnfit("Can't limit CPU, memory and pids here: mount control groups (v1 or v2) with those controllers")
-
-
-def _row(line: str) -> tuple[str, str, str]:
-    left, right = line.split(" - ", 1)
-    fields = right.split()
-    return left.split()[4].encode().decode("unicode_escape"), fields[0], fields[2] if len(fields) > 2 else ""
-
-
-def _old(mount_point: str, options: str) -> Hierarchy:
-    names = options.split(",")
-    ours = tuple(c for c in WANTED_V1 if c in names)
-    # A second mount of the same hierarchy inside the box needs exactly its original options.
-    return Hierarchy(Path(mount_point), ours, unified=False, options=",".join(n for n in names if n not in ("rw", "ro")))
-
-
-def _first_each(found: Sequence[Hierarchy]) -> list[Hierarchy]:
-    seen: dict[tuple[str, ...], Hierarchy] = {}
-    for h in found:
-        seen.setdefault(h.controllers, h)
-    return list(seen.values())
 
 
 def host_hierarchies() -> list[Hierarchy]:
@@ -101,8 +79,11 @@ class BoxGroup:
         """One folder for each hierarchy."""
         return [t.path / PARENT / self.name for t in self.trees]
 
-    def create(self, limits: Limits) -> None:
-        """Make the folders and set the limits; harmless if repeated. Raises HostUnfit if the kernel refuses."""
+    def create(self, cpus: float, memory_bytes: int) -> None:
+        """Make the folders and set the limits; harmless if repeated. `cpus`: whole or part cores.
+
+        Raises HostUnfit if the kernel refuses.
+        """
         try:
             for tree in self.trees:
                 folder = tree.path / PARENT / self.name
@@ -111,7 +92,7 @@ class BoxGroup:
                     cgroups.delegate(tree.path)  # in a container, it holds processes
                     cgroups.delegate(folder.parent)
                 folder.mkdir(exist_ok=True)
-                for file, value in _settings(tree, limits).items():
+                for file, value in _settings(tree, cpus, memory_bytes).items():
                     (folder / file).write_text(value)
         except OSError as e:
             raise HostUnfit(f"Can't make a control group ({e}): boxes need root and a writable /sys/fs/cgroup") from e
@@ -177,18 +158,14 @@ class BoxGroup:
             time.sleep(0.01)  # the kernel still counts the last exits
 
 
-def _settings(tree: Hierarchy, limits: Limits) -> Mapping[str, str]:
-    quota = max(1000, int(limits.cpus * CPU_PERIOD_MICROS))
+def _settings(tree: Hierarchy, cpus: float, memory_bytes: int) -> Mapping[str, str]:
+    quota, pids = max(1000, int(cpus * CPU_PERIOD_MICROS)), {"pids.max": str(PIDS_MAX)}
     if tree.unified:
-        return {
-            "cpu.max": f"{quota} {CPU_PERIOD_MICROS}",
-            "memory.max": str(limits.memory_bytes),
-            "pids.max": str(limits.pids),
-        }
+        return {"cpu.max": f"{quota} {CPU_PERIOD_MICROS}", "memory.max": str(memory_bytes), **pids}
     each = {
         "cpu": {"cpu.cfs_period_us": str(CPU_PERIOD_MICROS), "cpu.cfs_quota_us": str(quota)},
-        "memory": {"memory.limit_in_bytes": str(limits.memory_bytes)},
-        "pids": {"pids.max": str(limits.pids)},
+        "memory": {"memory.limit_in_bytes": str(memory_bytes)},
+        "pids": pids,
     }
     return {file: value for c in tree.controllers for file, value in each.get(c, {}).items()}
 

@@ -51,16 +51,7 @@ def _boot(line: socket.socket) -> None:
     syscalls.unshare(syscalls.CLONE_NEWCGROUP)  # only now are we in the box's control group
     socket.sethostname(how["name"])
     network.set_up_box_end()
-    rootfs.build(
-        rootfs.View(
-            device=how["device"],
-            disk_kind=how["disk_kind"],
-            cgroups=[rootfs.CgroupMount(**c) for c in how["cgroups"]],
-            hidden=how["hidden"],
-            root=how["root"],
-            runtimes=how["runtimes"],
-        )
-    )
+    rootfs.build(rootfs.View(**how["view"]))
     line.sendall(b'"up"\n')
     if json.loads(told.readline()) != "run":
         raise RuntimeError("the supervisor gave up")

@@ -26,7 +26,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 from spotsurfer.model.market import Market, Pool
 from spotsurfer_providers.local.box.scenario import BoxFacts
@@ -221,11 +220,6 @@ class Home:
         return sorted(float(p.read_text()) for p in self.reclaims.iterdir() if not p.name.startswith("."))
 
 
-def take_lock(fd: int) -> None:
-    """Lock a box's `alive` file, which no other process can have seen yet."""
-    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
 def write_atomically(path: Path, text: str) -> None:
     """Replace a small file at once and durably."""
     fresh = path.with_name(f".{path.name}-{os.getpid()}")
@@ -240,15 +234,3 @@ def job_and_attempt(tags: Mapping[str, str]) -> tuple[str, int] | None:
     """The job and attempt that a box works for, from its tags; None for a box without a job."""
     job, attempt = tags.get("spotsurfer:job", ""), tags.get("spotsurfer:attempt", "")
     return (job, int(attempt)) if job and attempt.isdigit() else None
-
-
-def to_json(record: BoxRecord) -> str:
-    """The text of box.json."""
-    return json.dumps(dataclasses.asdict(record), indent=1)
-
-
-def as_dict(folder: BoxFolder) -> dict[str, Any]:
-    """Record (without user-data) and status of a box, for lists."""
-    record, status = dataclasses.asdict(folder.record()), dataclasses.asdict(folder.status())
-    record.pop("user_data")
-    return {**record, **status}

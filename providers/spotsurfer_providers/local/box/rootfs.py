@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from spotsurfer_wire.linux import syscalls
+from spotsurfer_wire.linux import procfs, syscalls
 
 from spotsurfer.model.market import NO_GPUS, Gpus
 
@@ -84,26 +84,19 @@ _PROC_OWN_PATTERNS = ("sys/kernel/sem*", "sys/kernel/msg*", "sys/kernel/shm*", "
 
 
 @dataclass(frozen=True, slots=True)
-class CgroupMount:
-    """A hierarchy to show inside: its path, and the options that name it ("" for v2)."""
-
-    path: str
-    options: str
-
-
-@dataclass(frozen=True, slots=True)
 class View:
     """The file system of one box. `hidden` are host folders that it must not even read; `root` "" is the host's.
 
-    `runtimes`: a host folder, or "". A box finds each runtime in it in place, read-only.
+    `cgroups`: path of each hierarchy to show inside, and the options that name it ("" for v2). `runtimes`: a host folder, or
+    "". A box finds each runtime in it in place, read-only.
     """
 
     device: str
     disk_kind: str
-    cgroups: Sequence[CgroupMount]
+    cgroups: Sequence[tuple[str, str]]
     hidden: Sequence[str]
-    root: str = ""
-    runtimes: str = ""
+    root: str
+    runtimes: str
 
 
 def build(view: View) -> None:
@@ -112,7 +105,7 @@ def build(view: View) -> None:
     The order matters: it first drops mounts of the host that are covered anyway, so that a box neither keeps them busy
     nor passes them on to the mount namespaces of its jobs.
     """
-    mounted, top = _mount_points(Path("/proc/self/mountinfo").read_text()), view.root
+    mounted, top = [m.point for m in procfs.mount_lines(procfs.text("self", "mountinfo"))], view.root
     nodes = [*of_host(), of(view.device)]
     syscalls.mount("", "/", flags=syscalls.MS_REC | syscalls.MS_PRIVATE)
     if top:
@@ -134,6 +127,12 @@ def build(view: View) -> None:
             syscalls.mount("tmpfs", folder, "tmpfs", _PLAIN | syscalls.MS_RDONLY, "mode=0755,size=4k")
     if top:
         syscalls.pivot_root(top)
+
+
+def _drop(mounted: Sequence[str], covered: Sequence[str]) -> None:
+    for point in reversed(mounted):  # children come after their parents
+        if any(Path(point).is_relative_to(c) for c in covered):
+            syscalls.umount(point)
 
 
 def _bake_in(runtimes: Path, at: Path) -> None:
@@ -168,25 +167,14 @@ def _mount_sys(view: View, top: str) -> None:
 
     For an ext4 disk, the box may write the goal of the next inode number, as root of any machine may.
     """
-    cgroups = view.cgroups
     syscalls.mount("sysfs", top + "/sys", "sysfs", _PLAIN)
     if (goal := Path(f"{top}/sys/fs/ext4/{Path(view.device).name}/inode_goal")).exists():
         _bind(goal, read_only=False)
     syscalls.mount("", top + "/sys", flags=syscalls.MS_REMOUNT | syscalls.MS_BIND | _PLAIN | syscalls.MS_RDONLY)
-    if [c.path for c in cgroups] == [_CGROUP_ROOT]:
+    if [path for path, _ in view.cgroups] == [_CGROUP_ROOT]:
         syscalls.mount("cgroup2", top + _CGROUP_ROOT, "cgroup2", _PLAIN)
         return
     syscalls.mount("tmpfs", top + _CGROUP_ROOT, "tmpfs", _PLAIN, "mode=0755")
-    for c in cgroups:
-        Path(top + c.path).mkdir(parents=True, exist_ok=True)
-        syscalls.mount("cgroup", top + c.path, "cgroup" if c.options else "cgroup2", _PLAIN, c.options)
-
-
-def _mount_points(table: str) -> list[str]:
-    return [line.split()[4].encode().decode("unicode_escape") for line in table.splitlines()]
-
-
-def _drop(mounted: Sequence[str], covered: Sequence[str]) -> None:
-    for point in reversed(mounted):  # children come after their parents
-        if any(point == c or point.startswith(c + "/") for c in covered):
-            syscalls.umount(point)
+    for path, options in view.cgroups:
+        Path(top + path).mkdir(parents=True, exist_ok=True)
+        syscalls.mount("cgroup", top + path, "cgroup" if options else "cgroup2", _PLAIN, options)

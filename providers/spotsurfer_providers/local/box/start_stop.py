@@ -21,7 +21,7 @@ from spotsurfer_wire.linux import syscalls
 
 from spotsurfer.model.errors import HostUnfit
 from spotsurfer_providers.local.box import network, rootfs
-from spotsurfer_providers.local.box.cgroups import BoxGroup, Limits
+from spotsurfer_providers.local.box.cgroups import BoxGroup
 from spotsurfer_providers.local.box.disk import Disk, make_disk
 from spotsurfer_providers.local.box.records import BoxRecord
 
@@ -60,7 +60,7 @@ def start_box(record: BoxRecord, group: BoxGroup, folder: Path, hidden: list[str
     The caller is in the network namespace that plays the cloud. Raises HostUnfit or DiskFull, and leaves nothing then.
     """
     _make_disk_point(record.root)
-    group.create(Limits(record.cpus, record.memory_bytes))
+    group.create(record.cpus, record.memory_bytes)
     try:
         disk = make_disk(folder, record.disk_bytes, record.disk_kind)
         try:
@@ -112,27 +112,19 @@ def _boot(box: Box, record: BoxRecord, disk: Disk, hidden: list[str], serve: Cal
     network.make_link(box.pid)
     if record.link_bits_per_second is not None:
         network.shape(box.pid, record.link_bits_per_second)
-    mounts = [dataclasses.asdict(m) for m in _cgroup_mounts(box.group)]
-    hide = [h for h in hidden if not any(Path(n).is_relative_to(h) for n in _NEEDED)]
-    how = {
-        "name": record.id,
-        "device": disk.device,
-        "disk_kind": disk.kind,
-        "cgroups": mounts,
-        "hidden": hide,
-        "root": record.root,
-        "runtimes": record.runtimes,
-        "user_data": record.user_data,
-    }
-    _say(box.line, how)
+    view = rootfs.View(
+        device=disk.device,
+        disk_kind=disk.kind,
+        cgroups=[(str(t.path), t.options) for t in box.group.trees],
+        hidden=[h for h in hidden if not any(Path(n).is_relative_to(h) for n in _NEEDED)],
+        root=record.root,
+        runtimes=record.runtimes,
+    )
+    _say(box.line, {"name": record.id, "user_data": record.user_data, "view": dataclasses.asdict(view)})
     _expect(said.readline(), "up")
     box.group.delegate()  # only now: process 1 has made its first place the top of its control groups
     serve(box.pid)
     _say(box.line, "run")
-
-
-def _cgroup_mounts(group: BoxGroup) -> list[rootfs.CgroupMount]:
-    return [rootfs.CgroupMount(str(t.path), t.options) for t in group.trees]
 
 
 def _say(line: socket.socket, what: Any) -> None:

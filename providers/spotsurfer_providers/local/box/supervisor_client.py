@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import json
 import os
@@ -15,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_providers.local.box.records import BoxFolder, BoxRecord, Home, take_lock, to_json, write_atomically
+from spotsurfer_providers.local.box.records import BoxFolder, BoxRecord, Home, write_atomically
 
 # ---- Orders: one line of JSON each way over a Unix socket in the box's folder, for root only.
 
@@ -111,8 +112,8 @@ def make_box(home: Home, record: BoxRecord) -> BoxFolder:
     fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=home.boxes))
     lock = os.open(fresh / "alive", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        take_lock(lock)
-        write_atomically(fresh / "box.json", to_json(record))
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        write_atomically(fresh / "box.json", json.dumps(dataclasses.asdict(record), indent=1))
         final = home.boxes / record.id
         fresh.rename(final)
         start_supervisor(final, lock)

@@ -180,29 +180,18 @@ class _Limited(io.RawIOBase):
         return len(data)
 
 
-class _Framed(io.RawIOBase):
+class _Framed(_Limited):
     """`hex[;extensions] CRLF bytes CRLF …  0 CRLF trailers CRLF`: HTTP's chunks and aws-chunked are the same grammar."""
 
     def __init__(self, source: BinaryIO) -> None:
-        self._source = source
-        self._left = 0
+        super().__init__(source, 0)
         self._first = True
         self._ended = False
-
-    def readable(self) -> bool:
-        return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         if self._left == 0 and not self._ended:
             self._next_frame()
-        if self._ended:
-            return 0
-        data = self._source.read(min(len(buffer), self._left))
-        if not data:
-            raise S3Error(400, "IncompleteBody", "the connection ended before the body did")
-        buffer[: len(data)] = data
-        self._left -= len(data)
-        return len(data)
+        return super().readinto(buffer)
 
     def _next_frame(self) -> None:
         if not self._first:
@@ -227,20 +216,18 @@ class _Framed(io.RawIOBase):
 
 def body(connection: BinaryIO, headers: Headers) -> BinaryIO:
     """The plain bytes of a request's body. Raises S3Error, also while it is read."""
-    raw = _raw(connection, headers)
+    length = headers.get("Content-Length", "0")
+    if "chunked" in headers.get("Transfer-Encoding", "").lower():
+        source: _Limited = _Framed(connection)
+    elif length.isdigit():
+        source = _Limited(connection, int(length))
+    else:
+        raise S3Error(400, "InvalidArgument", "Content-Length is not a number")
+    raw = io.BufferedReader(source, BLOCK_BYTES)
     encoded = "aws-chunked" in headers.get("Content-Encoding", "")
     if encoded or headers.get("x-amz-content-sha256", "").startswith("STREAMING-"):
         return io.BufferedReader(_Framed(raw), BLOCK_BYTES)
     return raw
-
-
-def _raw(connection: BinaryIO, headers: Headers) -> BinaryIO:
-    if "chunked" in headers.get("Transfer-Encoding", "").lower():
-        return io.BufferedReader(_Framed(connection), BLOCK_BYTES)
-    length = headers.get("Content-Length", "0")
-    if not length.isdigit():
-        raise S3Error(400, "InvalidArgument", "Content-Length is not a number")
-    return io.BufferedReader(_Limited(connection, int(length)), BLOCK_BYTES)
 
 
 def declared_length(headers: Headers) -> int | None:
