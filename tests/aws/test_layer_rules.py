@@ -45,15 +45,6 @@ def test_a_token_whose_answer_was_lost_still_counts(layer: TestEC2) -> None:
     assert len(layer.machines()) == before
 
 
-def test_tokens_of_moto_s_own_acts_count_too(layer: TestEC2) -> None:
-    ec2, order = layer.client("ec2"), {"AvailabilityZone": "us-east-1a", "Size": 1, "ClientToken": "volume"}
-    first = ec2.create_volume(**order)["VolumeId"]
-    assert ec2.create_volume(**order)["VolumeId"] == first
-    with refused("IdempotentParameterMismatch"):
-        ec2.create_volume(**{**order, "Size": 2})
-    assert ec2.create_volume(**{**order, "ClientToken": "another"})["VolumeId"] != first
-
-
 def test_a_refused_order_does_not_use_up_its_token(layer: TestEC2) -> None:
     layer.order("capacity", pool="*", market="on-demand", count=0)
     with refused("InsufficientInstanceCapacity"):
@@ -71,16 +62,11 @@ def test_a_refused_order_does_not_use_up_its_token(layer: TestEC2) -> None:
         ({"InstanceType": "zz.xlarge"}, "InvalidParameterValue"),
         ({"ImageId": "ami-0123456789abcdef0"}, "InvalidAMIID.NotFound"),
         ({"ImageId": "debian"}, "InvalidAMIID.Malformed"),
-        ({"ImageId": "resolve:ssm:/nothing/there"}, "InvalidParameterValue"),
         ({"SubnetId": "subnet-00000000"}, "InvalidSubnetID.NotFound"),
         ({"Placement": {"AvailabilityZone": "us-east-1e"}}, "Unsupported"),
         ({"UserData": "x" * 16385}, "InvalidUserData.Malformed"),
         ({"IamInstanceProfile": {"Name": "nobody"}}, "InvalidParameterValue"),
         ({"DryRun": True}, "DryRunOperation"),
-        (
-            {"InstanceMarketOptions": {"MarketType": "spot", "SpotOptions": {"MaxPrice": "0.001"}}},
-            "SpotMaxPriceTooLow",
-        ),
     ],
     ids=str,
 )
@@ -128,21 +114,6 @@ def test_a_machine_that_ends_makes_room(layer: TestEC2) -> None:
     layer.client("ec2").terminate_instances(InstanceIds=[gone])
     layer.wait_for(lambda: shown(layer, gone)["State"]["Name"] == "terminated", "its end")
     one(layer, **SPOT)
-
-
-@pytest.mark.parametrize(
-    ("market", "quota", "code"),
-    [(SPOT, "L-34B43A08", "MaxSpotInstanceCountExceeded"), ({}, "L-1216C47A", "VcpuLimitExceeded")],
-    ids=["spot", "on-demand"],
-)
-def test_quotas_count_processors(market: dict[str, Any], quota: str, code: str, layer: TestEC2) -> None:
-    quotas = layer.client("service-quotas")
-    before = quotas.get_service_quota(ServiceCode="ec2", QuotaCode=quota)["Quota"]["Value"]
-    layer.order("quota", code=quota, value=1)
-    with refused(code):
-        run(layer, **market)
-    layer.order("quota", code=quota, value=before)
-    one(layer, **market)
 
 
 # ---------------------------------------------------------------- templates, tags, listings

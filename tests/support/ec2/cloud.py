@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import itertools
 import json
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +16,7 @@ from moto.ec2.models import ec2_backends
 from moto.events.models import events_backends
 from support.ec2 import machines as m
 from support.ec2.calllog import CallLog
-from support.ec2.machines import Machine, SpotRequest
+from support.ec2.machines import Machine
 from support.ec2.market import Market
 from support.ec2.rules import Rules
 
@@ -97,7 +96,6 @@ class Cloud:
         self.log = CallLog()
         self.market = Market(self.now())
         self.machines: dict[str, Machine] = {}
-        self.requests: dict[str, SpotRequest] = {}
         self.tokens: dict[tuple[str, str, str], tuple[str, list[str]]] = {}  # region, action, token -> digest, instances
         self.pending_seconds = 0.0
         self.shutdown_seconds = 0.0
@@ -122,9 +120,6 @@ class Cloud:
 
     def add(self, machine: Machine) -> None:
         """A machine was launched."""
-        if machine.market == "spot":
-            machine.request = f"sir-{secrets.token_hex(4)}"
-            self.requests[machine.request] = SpotRequest(machine.request, machine, machine.launched_at)
         self.machines[machine.id] = machine
         self._tell_state(machine)
         tags = self.tags(machine.region, machine.id)
@@ -156,7 +151,6 @@ class Cloud:
             if machine.state in ("shutting-down", "terminated"):
                 return
             machine.reason, machine.ended_at = reason, self.now()
-            self._close_request(machine, reason)
             self._become(machine, "shutting-down")
         self.later.after(self.shutdown_seconds, lambda: self.hardware.end(machine, lambda: self._ended(machine)))
 
@@ -173,14 +167,6 @@ class Cloud:
         machine.state = state
         self._tell_state(machine)
 
-    def _close_request(self, machine: Machine, reason: tuple[str, str]) -> None:
-        if machine.request is None:
-            return
-        request = self.requests[machine.request]
-        request.state, request.updated_at = "closed", self.now()
-        request.status = "instance-terminated-no-capacity" if reason is m.RECLAIMED else "instance-terminated-by-user"
-        request.message = "Your Spot instance was terminated."
-
     # ------------------------------------------------------------ notices
 
     def rebalance(self, machine: Machine) -> None:
@@ -194,8 +180,6 @@ class Cloud:
             self.end(machine, m.RECLAIMED)
             return
         at = self.now() + timedelta(seconds=notice_seconds)
-        if machine.request is not None:
-            self.requests[machine.request].status = "marked-for-termination"
         self.hardware.warn(machine, at)
         detail = {"instance-id": machine.id, "instance-action": "terminate"}
         self.tell(machine, "EC2 Spot Instance Interruption Warning", detail)

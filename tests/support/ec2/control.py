@@ -3,8 +3,8 @@
     rule        fields of `rules.Rule`: one more rule            rules     {"clear": true}
     capacity    pool, count, market?: room in pools              price     pool, usd, in_seconds?: a step of the spot price
     on_demand   type, usd                                        quota     code, value
-    score       where (zone id or region), value                 set       pending_, shutdown_, unlisted_, skew_seconds
-    rebalance   instance                                         interrupt instance, notice_seconds
+    rebalance   instance                                         set       pending_, shutdown_, unlisted_, skew_seconds
+    interrupt   instance, notice_seconds
     crash       instance: its hardware dies, EC2 does not notice parameter name, value: an SSM parameter
     expire      role (its name): its sessions are over
     event       source, detail_type, detail, resources?          log       {"clear": true}
@@ -71,10 +71,6 @@ def _quota(cloud: Cloud, o: Mapping[str, Any]) -> None:
     cloud.market.quotas[str(o["code"])] = float(o["value"])
 
 
-def _score(cloud: Cloud, o: Mapping[str, Any]) -> None:
-    cloud.market.scores[str(o["where"])] = int(o["value"])
-
-
 def _set(cloud: Cloud, o: Mapping[str, Any]) -> None:
     for name, value in o.items():
         if name not in ("pending_seconds", "shutdown_seconds", "unlisted_seconds", "skew_seconds"):
@@ -117,7 +113,6 @@ _ORDERS: Mapping[str, Order] = {
     "price": _price,
     "on_demand": _on_demand,
     "quota": _quota,
-    "score": _score,
     "set": _set,
     "rebalance": lambda cloud, o: cloud.rebalance(_machine(cloud, o)),
     "interrupt": lambda cloud, o: cloud.interrupt(_machine(cloud, o), float(o["notice_seconds"])),

@@ -18,19 +18,15 @@ ERRORS: Mapping[str, tuple[int, str]] = {
     "InvalidNextToken": (400, "The token is not valid."),
     "InvalidParameterCombination": (400, "The parameter {one} cannot be used with the parameter {other}"),
     "InvalidParameterValue": (400, "Invalid value '{value}' for {name}."),
-    "InvalidSpotInstanceRequestID.NotFound": (400, "The spot instance request ID '{id}' does not exist"),
     "InvalidSubnetID.NotFound": (400, "The subnet ID '{id}' does not exist"),
     "InvalidUserData.Malformed": (400, "{why}"),
-    "MaxSpotInstanceCountExceeded": (400, "Max spot instance count exceeded"),
     "MissingParameter": (400, "The request must contain the parameter {name}"),
     "RequestExpired": (400, "Request has expired."),
-    "SpotMaxPriceTooLow": (400, "Your Spot request price of {limit} is lower than the required fulfillment price of {price}."),
     "UnknownParameter": (400, "The parameter {name} is not recognized"),
     "Unsupported": (
         400,
         "Your requested instance type ({kind}) is not supported in your Availability Zone ({zone}).",
     ),
-    "VcpuLimitExceeded": (400, "You have requested more vCPU capacity than your current vCPU limit allows."),
 }
 
 

@@ -27,10 +27,6 @@ from support.ec2.wire import Answer, Call, Refused
 
 Environ = dict[str, Any]
 Start = Callable[..., Any]
-# Acts of moto's that EC2 does once for a client token.
-_ONCE = {("ec2", "CreateVolume"), ("ec2", "CreateFleet"), ("ec2", "CreateLaunchTemplate")}
-# Calls of moto's that may change how a machine is described.
-_CHANGES = re.compile(r"(Modify|Associate|Disassociate|Replace|Attach|Detach|Monitor|Unmonitor|Start|Stop|Reboot).*")
 
 
 class Front:
@@ -41,7 +37,6 @@ class Front:
         mended.install()
         self.cloud = cloud
         self._moto = DomainDispatcherApplication(create_backend_app)
-        self._repeated: dict[tuple[str, str], tuple[str, Answer]] = {}
 
     def __call__(self, environ: Environ, start: Start) -> Iterable[bytes]:
         path = environ["PATH_INFO"]
@@ -152,7 +147,7 @@ class Front:
             raise Refused("InvalidParameterValue" if call.service == "ec2" else "ValidationException", wrong)
         handler = HANDLERS.get((call.service, call.action))
         if handler is None:
-            return self._once(environ, call, body), None
+            return self._ask_moto(environ, body), None
         if call.flat and (unknown := _unknown(call)):
             raise refusal("UnknownParameter", name=unknown[0])
         try:
@@ -160,34 +155,6 @@ class Front:
         except ServiceException as e:  # of moto's backends
             raise Refused(getattr(e, "code", type(e).__name__), str(getattr(e, "message", e))) from e
         return wire.write_answer(call.service, call.action, result), result
-
-    def _once(self, environ: Environ, call: Call, body: bytes) -> Answer:
-        """moto's answer, and the same again for the same token."""
-        token = call.flat.get("ClientToken") if (call.service, call.action) in _ONCE else None
-        asked = repr(sorted(call.flat.items()))
-        known = self._repeated.get((call.action, token)) if token else None
-        if known is not None and known[0] != asked:
-            raise refusal("IdempotentParameterMismatch")
-        if known is not None:
-            return known[1]
-        answer = self._ask_moto(environ, body)
-        if token and answer.status < 300:
-            self._repeated[call.action, token] = (asked, answer)
-        if call.service == "ec2" and _CHANGES.fullmatch(call.action):
-            self._refresh(environ, call)
-        return answer
-
-    def _refresh(self, environ: Environ, call: Call) -> None:
-        """Learn anew how moto describes the machines that a call named."""
-        names = {call.flat.get("InstanceId"), *(call.params.get("InstanceIds") or [])} & set(self.cloud.machines)
-        for name in (str(n) for n in names):
-            answer = self._ask_moto(environ, wire.encode_form("ec2", "DescribeInstances", {"InstanceIds": [name]}))
-            shape = wire.read_answer("ec2", "DescribeInstances", answer)["Reservations"][0]["Instances"][0]
-            machine = self.cloud.machines[name]
-            kept = ("State", "Tags", "StateReason", "StateTransitionReason", "InstanceLifecycle", "LaunchTime", "ClientToken")
-            machine.shape |= {k: v for k, v in shape.items() if k not in kept}
-            if call.action in ("StartInstances", "StopInstances"):
-                machine.state = shape["State"]["Name"]
 
     def _ask_moto(self, environ: Environ, body: bytes) -> Answer:
         asked = {**environ, "wsgi.input": io.BytesIO(body), "CONTENT_LENGTH": str(len(body))}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -31,23 +32,6 @@ def describe_instances(cloud: Cloud, call: Call, forward: Forward) -> dict[str, 
         held = grouped.setdefault(machine.reservation["ReservationId"], {**machine.reservation, "Groups": [], "Instances": []})
         held["Instances"].append(machine.described(tags))
     return {"Reservations": list(grouped.values()), **more}
-
-
-def describe_instance_status(cloud: Cloud, call: Call, forward: Forward) -> dict[str, Any]:
-    """Health; running ones only unless all are asked for."""
-    found = [x for x, _ in _select(cloud, call, False) if call.params.get("IncludeAllInstances") or x.state == "running"]
-    return {"InstanceStatuses": [_status(x) for x in found]}
-
-
-def _status(machine: Machine) -> dict[str, Any]:
-    health = {"Status": "impaired" if machine.impaired else "ok" if machine.state == "running" else "not-applicable"}
-    return {
-        "InstanceId": machine.id,
-        "AvailabilityZone": machine.zone,
-        "InstanceState": m.state_of(machine.state),
-        "InstanceStatus": health,
-        "SystemStatus": health,
-    }
 
 
 def _select(cloud: Cloud, call: Call, paged: bool) -> list[tuple[Machine, dict[str, str]]]:
@@ -94,50 +78,17 @@ def terminate_instances(cloud: Cloud, call: Call, forward: Forward) -> dict[str,
     }
 
 
-def describe_spot_requests(cloud: Cloud, call: Call, forward: Forward) -> dict[str, Any]:
-    """The spot requests that RunInstances made."""
-    ids = call.params.get("SpotInstanceRequestIds") or []
-    unknown = [i for i in ids if i not in cloud.requests]
-    if unknown:
-        raise refusal("InvalidSpotInstanceRequestID.NotFound", id=unknown[0])
-    wanted = {f["Name"]: f["Values"] for f in call.params.get("Filters") or []}
-    looks: dict[str, Callable[[m.SpotRequest], str]] = {
-        "state": lambda r: r.state,
-        "status-code": lambda r: r.status,
-        "instance-id": lambda r: r.machine.id,
-    }
-    for name in wanted:
-        if name not in looks and not name.startswith("tag:"):
-            raise refusal("InvalidParameterValue", name="filter", value=name)
-
-    def fits(request: m.SpotRequest) -> bool:
-        shown = {n: looks[n](request) if n in looks else request.tags.get(n.removeprefix("tag:")) for n in wanted}
-        return all(shown[n] in values for n, values in wanted.items())
-
-    found = [r for r in cloud.requests.values() if (not ids or r.id in ids) and fits(r)]
-    return {"SpotInstanceRequests": [r.described() for r in found]}
-
-
-def cancel_spot_requests(cloud: Cloud, call: Call, forward: Forward) -> dict[str, Any]:
-    """The request goes, its machine stays, as in EC2."""
-    answers = []
-    for request in (cloud.requests[i] for i in call.params["SpotInstanceRequestIds"] if i in cloud.requests):
-        if request.state == "active":
-            request.state, request.status = "cancelled", "request-canceled-and-instance-running"
-        answers.append({"SpotInstanceRequestId": request.id, "State": request.state})
-    return {"CancelledSpotInstanceRequests": answers}
-
-
 def describe_spot_price_history(cloud: Cloud, call: Call, forward: Forward) -> dict[str, Any]:
     """Newest first. What held at StartTime counts, too: that is how EC2 shows current prices where StartTime is now."""
     p, now = call.params, cloud.now()
     filters = {f["Name"]: f["Values"] for f in p.get("Filters") or []}
     types = p.get("InstanceTypes") or filters.get("instance-type") or list(instance_types())
-    zones = [p["AvailabilityZone"]] if p.get("AvailabilityZone") else filters.get("availability-zone") or zones_of(call.region)
+    here = offered(call.region)
+    zones = [p["AvailabilityZone"]] if p.get("AvailabilityZone") else filters.get("availability-zone") or {z for z, _ in here}
     products = p.get("ProductDescriptions") or filters.get("product-description") or ["Linux/UNIX"]
     rows = []
     if any(x.startswith("Linux/UNIX") for x in products):
-        for kind, zone in ((k, z) for k in types for z in zones if offered(call.region, z, k)):
+        for kind, zone in ((k, z) for k in types for z in zones if (z, k) in here):
             for at, usd in _span(cloud.market.history(zone, kind, now), p.get("StartTime"), p.get("EndTime"), now):
                 rows.append((at, zone, kind, usd))
     rows.sort(key=lambda r: (r[0], r[1], r[2]), reverse=True)
@@ -167,36 +118,20 @@ def _price(at: datetime, zone: str, kind: str, usd: Decimal) -> dict[str, Any]:
     }
 
 
-def zones_of(region: str) -> list[str]:
-    """Names of the availability zones."""
-    return sorted({str(o["Location"]) for o in INSTANCE_TYPE_OFFERINGS.get("availability-zone", {}).get(region, [])})
-
-
-def offered(region: str, zone: str, kind: str) -> bool:
-    """Whether a zone has a type."""
-    return (zone, kind) in _offerings(region)
-
-
-def _offerings(region: str) -> set[tuple[str, str]]:
-    if region not in _OFFERED:
-        rows = INSTANCE_TYPE_OFFERINGS.get("availability-zone", {}).get(region, [])
-        _OFFERED[region] = {(str(o["Location"]), str(o["InstanceType"])) for o in rows}
-    return _OFFERED[region]
-
-
-_OFFERED: dict[str, set[tuple[str, str]]] = {}
+@functools.cache
+def offered(region: str) -> set[tuple[str, str]]:
+    """Zones of a region and the types that each has."""
+    rows = INSTANCE_TYPE_OFFERINGS.get("availability-zone", {}).get(region, [])
+    return {(str(o["Location"]), str(o["InstanceType"])) for o in rows}
 
 
 def placement_scores(cloud: Cloud, call: Call, forward: Forward) -> dict[str, Any]:
-    """1 to 10 for each region, or zone where SingleAvailabilityZone is asked."""
-    rows = []
-    for region in call.params.get("RegionNames") or [call.region]:
-        if not call.params.get("SingleAvailabilityZone"):
-            rows.append({"Region": region, "Score": cloud.market.scores.get(region, 9)})
-            continue
-        for zone in ec2_backends[ACCOUNT][region].describe_availability_zones():
-            score = cloud.market.scores.get(zone.zone_id, 9)
-            rows.append({"Region": region, "AvailabilityZoneId": zone.zone_id, "Score": score})
+    """The same for each zone, as where SingleAvailabilityZone is asked."""
+    rows = [
+        {"Region": region, "AvailabilityZoneId": zone.zone_id, "Score": 9}
+        for region in call.params.get("RegionNames") or [call.region]
+        for zone in ec2_backends[ACCOUNT][region].describe_availability_zones()
+    ]
     return {"SpotPlacementScores": rows}
 
 
@@ -234,11 +169,6 @@ def _product(kind: str, region: str, usd: Decimal) -> str:
     return json.dumps({"product": product, "serviceCode": "AmazonEC2", "terms": {"OnDemand": {f"{sku}.JRTCKXETXF": term}}})
 
 
-def list_service_quotas(cloud: Cloud, call: Call, forward: Forward) -> dict[str, Any]:
-    """The two quotas of standard machines."""
-    return {"Quotas": [_quota(code, value) for code, value in cloud.market.quotas.items()]}
-
-
 def get_service_quota(cloud: Cloud, call: Call, forward: Forward) -> dict[str, Any]:
     """One of them."""
     code = call.params["QuotaCode"]
@@ -256,12 +186,8 @@ HANDLERS: Mapping[tuple[str, str], Handler] = {
     ("ec2", "RunInstances"): run_instances,
     ("ec2", "TerminateInstances"): terminate_instances,
     ("ec2", "DescribeInstances"): describe_instances,
-    ("ec2", "DescribeInstanceStatus"): describe_instance_status,
-    ("ec2", "DescribeSpotInstanceRequests"): describe_spot_requests,
-    ("ec2", "CancelSpotInstanceRequests"): cancel_spot_requests,
     ("ec2", "DescribeSpotPriceHistory"): describe_spot_price_history,
     ("ec2", "GetSpotPlacementScores"): placement_scores,
     ("pricing", "GetProducts"): get_products,
-    ("service-quotas", "ListServiceQuotas"): list_service_quotas,
     ("service-quotas", "GetServiceQuota"): get_service_quota,
 }

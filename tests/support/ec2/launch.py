@@ -1,4 +1,4 @@
-"""RunInstances as EC2 does it: launch templates, tokens, what is refused, capacity, spot requests."""
+"""RunInstances as EC2 does it: launch templates, tokens, what is refused, capacity."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from decimal import Decimal
 from typing import Any
 
 from moto.ec2.models import ec2_backends
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
 from moto.iam.models import iam_backends
-from moto.ssm.models import ssm_backends
 from support.ec2.cloud import ACCOUNT, Cloud
 from support.ec2.errors import refusal
 from support.ec2.machines import Machine
@@ -65,19 +63,14 @@ def _launch(cloud: Cloud, call: Call, forward: Forward) -> dict[str, Any]:
     if call.params.get("DryRun"):
         raise refusal("DryRunOperation")
     count = _count(cloud, call.region, zone, str(wanted["InstanceType"]), market, wanted)
-    specs = list(wanted.get("TagSpecifications", []))
-    for_moto = {k: v for k, v in wanted.items() if k not in ("LaunchTemplate", "DryRun")} | {
-        "MinCount": count,
-        "MaxCount": count,
-    }
-    for_moto["TagSpecifications"] = [s for s in specs if s["ResourceType"] in ("instance", "volume")]
+    for_moto = {k: v for k, v in wanted.items() if k not in ("LaunchTemplate", "DryRun")}
+    specs = [s for s in wanted.get("TagSpecifications", []) if s["ResourceType"] in ("instance", "volume")]
+    for_moto |= {"MinCount": count, "MaxCount": count, "TagSpecifications": specs}
     answer = forward(for_moto)
     machines = [_machine(cloud, call, answer, shape, market, wanted, user_data, role) for shape in answer["Instances"]]
     for machine in machines:
         _tag_from_template(call, machine)
         cloud.add(machine)
-        if machine.request is not None:
-            cloud.requests[machine.request].tags = _tags_for(specs, "spot-instances-request")
     return _answer(cloud, machines)
 
 
@@ -127,12 +120,6 @@ def _check_type(wanted: dict[str, Any]) -> None:
 
 
 def _image(region: str, image: str) -> str:
-    if image.startswith("resolve:ssm:"):
-        name = image.removeprefix("resolve:ssm:")
-        found = ssm_backends[ACCOUNT][region].get_parameter(name)
-        if found is None:
-            raise refusal("InvalidParameterValue", name="ImageId (no such parameter)", value=image)
-        return str(found.value)
     if not image:
         raise refusal("MissingParameter", name="ImageId")
     if not image.startswith("ami-"):
@@ -173,14 +160,6 @@ def _count(cloud: Cloud, region: str, zone: str, kind: str, market: str, wanted:
     """How many can be had: as many as there is room for, at least MinCount. Raises Refused."""
     least, most = int(wanted.get("MinCount", 1)), int(wanted.get("MaxCount", 1))
     live = list(cloud.living(region))
-    if market == "spot" and (limit := wanted["InstanceMarketOptions"].get("SpotOptions", {}).get("MaxPrice")):
-        price = cloud.market.spot_usd(zone, kind, cloud.now())
-        if price is not None and Decimal(limit) < price:
-            raise refusal("SpotMaxPriceTooLow", limit=limit, price=price)
-    if cloud.market.over_quota(kind, market, live, least):
-        if market == "spot":
-            raise refusal("MaxSpotInstanceCountExceeded")
-        raise refusal("VcpuLimitExceeded")
     for count in range(most, least - 1, -1):
         if not cloud.market.full(zone, kind, market, live, count):
             return count
@@ -227,7 +206,3 @@ def _machine(
 def _answer(cloud: Cloud, machines: list[Machine]) -> dict[str, Any]:
     shown = [x.described(cloud.tags(x.region, x.id)) for x in machines]
     return {**machines[0].reservation, "Groups": [], "Instances": shown}
-
-
-def _tags_for(specs: list[Mapping[str, Any]], kind: str) -> dict[str, str]:
-    return {t["Key"]: t.get("Value", "") for s in specs if s["ResourceType"] == kind for t in s.get("Tags", [])}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any
@@ -34,7 +34,6 @@ class Machine:
     state: str = "pending"
     reason: tuple[str, str] | None = None
     ended_at: datetime | None = None
-    request: str | None = None  # its spot request
     impaired: bool = False
 
     @property
@@ -61,7 +60,7 @@ class Machine:
         """As DescribeInstances shows it now."""
         made = {**self.shape, "State": state_of(self.state), "Tags": [{"Key": k, "Value": v} for k, v in tags.items()]}
         if self.market == "spot":
-            made |= {"InstanceLifecycle": "spot", "SpotInstanceRequestId": self.request}
+            made["InstanceLifecycle"] = "spot"
         if self.reason is not None:
             at = f" ({self.ended_at:%Y-%m-%d %H:%M:%S} GMT)" if self.ended_at else ""
             made["StateReason"] = {"Code": self.reason[0], "Message": self.reason[1]}
@@ -71,36 +70,6 @@ class Machine:
                 made.pop(gone, None)
             made |= {"NetworkInterfaces": [], "BlockDeviceMappings": [], "SecurityGroups": []}
         return made
-
-
-@dataclass
-class SpotRequest:
-    """One spot request, made by RunInstances."""
-
-    id: str
-    machine: Machine
-    created_at: datetime
-    tags: Mapping[str, str] = field(default_factory=dict)
-    state: str = "active"
-    status: str = "fulfilled"
-    message: str = "Your spot request is fulfilled."
-    updated_at: datetime | None = None
-
-    def described(self) -> dict[str, Any]:
-        """As DescribeSpotInstanceRequests shows it."""
-        return {
-            "SpotInstanceRequestId": self.id,
-            "InstanceId": self.machine.id,
-            "State": self.state,
-            "Status": {"Code": self.status, "Message": self.message, "UpdateTime": self.updated_at or self.created_at},
-            "CreateTime": self.created_at,
-            "Type": "one-time",
-            "ProductDescription": "Linux/UNIX",
-            "InstanceInterruptionBehavior": "terminate",
-            "LaunchedAvailabilityZone": self.machine.zone,
-            "LaunchSpecification": {"ImageId": self.machine.shape.get("ImageId"), "InstanceType": self.machine.kind},
-            "Tags": [{"Key": k, "Value": v} for k, v in self.tags.items()],
-        }
 
 
 def state_of(name: str) -> dict[str, Any]:
@@ -122,7 +91,6 @@ _FILTERS: Mapping[str, Callable[[Machine], str]] = {
     "key-name": lambda m: str(m.shape.get("KeyName", "")),
     "reservation-id": lambda m: str(m.reservation["ReservationId"]),
     "owner-id": lambda m: str(m.reservation["OwnerId"]),
-    "spot-instance-request-id": lambda m: m.request or "",
     "iam-instance-profile.arn": lambda m: str(m.shape.get("IamInstanceProfile", {}).get("Arn", "")),
     "private-ip-address": lambda m: str(m.shape.get("PrivateIpAddress", "")),
 }

@@ -1,8 +1,8 @@
-"""Prices, capacity, quotas and scores of the test EC2: data that tests set, and pure questions about them."""
+"""Prices, capacity and quotas of the test EC2: data that tests set, and pure questions about them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -43,7 +43,6 @@ class Market:
     steps: list[Step] = field(default_factory=list)
     on_demand: dict[str, Decimal] = field(default_factory=dict)
     quotas: dict[str, float] = field(default_factory=lambda: dict(QUOTAS))
-    scores: dict[str, int] = field(default_factory=dict)  # zone id or region -> 1..10
 
     def on_demand_usd(self, kind: str) -> Decimal | None:
         """USD an hour, or None for a type without a price."""
@@ -62,11 +61,6 @@ class Market:
         steps = [(s.at, s.usd) for s in self.steps if s.at <= now and fnmatchcase(f"{zone}/{kind}", s.pool)]
         return [(self.began - _BEGINNING, first), *sorted(steps, key=lambda s: s[0])]
 
-    def spot_usd(self, zone: str, kind: str, now: datetime) -> Decimal | None:
-        """The spot price of a pool now, USD an hour."""
-        history = self.history(zone, kind, now)
-        return history[-1][1] if history else None
-
     def full(self, zone: str, kind: str, market: str, live: Iterable[tuple[str, str, str]], count: int = 1) -> bool:
         """Whether `count` more have no room beside the living (zone, type, market)."""
         all_live = list(live)
@@ -77,17 +71,3 @@ class Market:
             if used + count > room.count:
                 return True
         return False
-
-    def over_quota(self, kind: str, market: str, live: Iterable[tuple[str, str, str]], count: int = 1) -> bool:
-        """Whether `count` more would have more vCPUs than the account's quota of this market."""
-        quota = self.quotas[SPOT_VCPU_QUOTA if market == "spot" else ON_DEMAND_VCPU_QUOTA]
-        used = sum(cpus(k) for _, k, m in live if m == market)
-        return used + count * cpus(kind) > quota
-
-
-def cpus(kind: str, types: Mapping[str, int] | None = None) -> int:
-    """vCPUs of a type; 2 for one that is not in the catalogue."""
-    if types and kind in types:
-        return types[kind]
-    known = instance_types().get(kind)
-    return known.cpus if known else 2

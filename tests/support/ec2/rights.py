@@ -84,15 +84,13 @@ def _run_instances(cloud: Cloud, call: Call, result: Mapping[str, Any] | None) -
     kinds = ("instance", "volume", "network-interface")
     made = [{"arn": f"{base}:{kind}/*", "request_tags": specs.get(kind, {})} for kind in kinds]
     market = p.get("InstanceMarketOptions", {}).get("MarketType")
-    if market == "spot" and "spot-instances-request" in specs:
-        made.append({"arn": f"{base}:spot-instances-request/*", "request_tags": specs["spot-instances-request"]})
     used = [_resource(cloud, call, "subnet", p["SubnetId"])] if "SubnetId" in p else []
     used += [_resource(cloud, call, "security-group", g) for g in p.get("SecurityGroupIds", [])]
     used += [_resource(cloud, call, "key-pair", p["KeyName"])] if "KeyName" in p else []
     image = str(p.get("ImageId", ""))
     template = p.get("LaunchTemplate", {})
-    if image.startswith("ami-") or not template:
-        used.append({"arn": f"arn:aws:ec2:{call.region}::image/{image if image.startswith('ami-') else '*'}"})
+    if image or not template:
+        used.append({"arn": f"arn:aws:ec2:{call.region}::image/{image or '*'}"})
     if template:
         name = template.get("LaunchTemplateId") or template["LaunchTemplateName"]
         used.append(_resource(cloud, call, "launch-template", name))
@@ -103,8 +101,6 @@ def _run_instances(cloud: Cloud, call: Call, result: Mapping[str, Any] | None) -
         rights.append(("ec2:CreateTags", [where], {"ec2:CreateAction": "RunInstances", "aws:RequestTag": tags}))
     roles = {m.profile_role for m in cloud.machines.values() if result and m.id in _ids(result) and m.profile_role}
     rights += [("iam:PassRole", [{"arn": r}], {"iam:PassedToService": "ec2.amazonaws.com"}) for r in roles]
-    if image.startswith("resolve:ssm:"):
-        rights.append(("ssm:GetParameters", [{"arn": _parameter(call.region, image.removeprefix("resolve:ssm:"))}], {}))
     return rights
 
 
@@ -124,7 +120,7 @@ def _resource(cloud: Cloud, call: Call, kind: str, name: str) -> dict[str, Any]:
 
 
 def _kind(resource: str) -> str:
-    kinds = {"i": "instance", "vol": "volume", "lt": "launch-template", "sir": "spot-instances-request", "subnet": "subnet"}
+    kinds = {"i": "instance", "vol": "volume", "lt": "launch-template", "subnet": "subnet"}
     kinds |= {"sg": "security-group", "eni": "network-interface", "vpc": "vpc"}
     return kinds.get(resource.split("-")[0], resource.split("-")[0])
 
