@@ -15,7 +15,7 @@ import re
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -143,7 +143,7 @@ def _wanted(prefix: Path) -> set[str]:
     named = {*recipe.TOOLS.values(), *recipe.STATIC_TOOLS.values(), recipe.INTERPRETER, recipe.LOADER}
     named.update(recipe.OPENED_AT_RUN_TIME)
     if missing := sorted(p for p in named if not (prefix / p).is_file()):
-        raise RuntimeBuildError(f"the packages no longer hold {', '.join(missing)}: adapt spotsurfer/runtime/recipe.py")
+        raise RuntimeBuildError(f"the packages no longer hold {', '.join(missing)}: adapt spotsurfer/agent_runtime/recipe.py")
     for folder in recipe.KEPT_FOLDERS:
         named.update(path.relative_to(prefix).as_posix() for path in _files(prefix / folder))
     standard = prefix / recipe.STANDARD_LIBRARY
@@ -287,8 +287,7 @@ def resolve(out: Path, mirror: package_fetch.Source, say: Say) -> Lock:
     """Today's packages and this environment's wheels; lists only packages that contribute files."""
     say(f"read the index of Debian {recipe.SUITE}")
     packages = package_fetch.closure(mirror.index(), recipe.SEEDS, recipe.NOT_FOLLOWED)
-    say(f"fetch {len(packages)} packages")
-    if missing := fetch(out, packages, mirror):
+    if missing := fetch(out, packages, mirror, say):
         raise RuntimeBuildError(
             f"the mirror does not give {missing[0].path}: try again, or set {package_fetch.MIRROR_VARIABLE}"
         )
@@ -300,11 +299,14 @@ def resolve(out: Path, mirror: package_fetch.Source, say: Say) -> Lock:
     return dataclasses.replace(found, packages=tuple(p for p in packages if p.name in used))
 
 
-def fetch(out: Path, packages: list[Package], mirror: package_fetch.Source) -> list[Package]:
+def fetch(out: Path, packages: Sequence[Package], mirror: package_fetch.Source, say: Say) -> list[Package]:
     """Fills the cache; returns the packages that could not be downloaded."""
     folder = out / "debs"
-    mirror.fetch(package_fetch.absent(packages, folder), folder)
-    return package_fetch.absent(packages, folder)
+    todo = package_fetch.absent(packages, folder)
+    if todo:
+        say(f"fetch {len(todo)} packages")
+        mirror.fetch(todo, folder)
+    return package_fetch.absent(todo, folder)
 
 
 def compile_python(root: Path, tree: Path) -> None:
@@ -349,15 +351,3 @@ def prepare(out: Path) -> None:
     """Makes the folders of the caches."""
     for name in ("debs", "wheels"):
         (out / name).mkdir(parents=True, exist_ok=True)
-
-
-def ingredients_here(out: Path, wanted: Lock, mirror: package_fetch.Source, say: Say) -> bool:
-    """Fetches what the lock names; False if the mirror no longer has one of the packages."""
-    missing = package_fetch.absent(list(wanted.packages), out / "debs")
-    if missing:
-        say(f"fetch {len(missing)} packages")
-        if gone := fetch(out, missing, mirror):
-            say(f"the mirror no longer has {gone[0].name} {gone[0].version} and {len(gone) - 1} others of the lock")
-            return False
-    package_fetch.fetch_wheels(wanted.wheels, out / "wheels")
-    return True

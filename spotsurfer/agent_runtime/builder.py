@@ -146,7 +146,7 @@ def _assemble(out: Path, foundation: Base) -> Runtime:
         tree = Path(scratch)
         _lay_agent(tree)
         base_layer.compile_python(foundation.tree, tree)
-        version = _agent_version()
+        version = str(importlib.import_module("spotsurfer_agent").__version__)
         (tree / "RUNTIME.json").write_text(json.dumps(_description(foundation, version), indent=1) + "\n")
         data = foundation.member.read_bytes() + base_layer.member(tree, last=True)
     sha256 = hashlib.sha256(data).hexdigest()
@@ -167,11 +167,6 @@ def _lay_agent(tree: Path) -> None:
         starter.chmod(0o755)
     for name, target_name in recipe.STATIC_TOOLS.items():
         (tree / "bin" / name).symlink_to(f"../prefix/{target_name}")
-
-
-def _agent_version() -> str:
-    module = importlib.import_module("spotsurfer_agent")
-    return str(module.__version__)
 
 
 def _description(foundation: Base, agent_version: str) -> dict[str, object]:

@@ -16,11 +16,10 @@ import tempfile
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Protocol
 
 from spotsurfer.agent_runtime import recipe
 from spotsurfer.agent_runtime.recipe import Package, Wheel, file_sha256
@@ -83,25 +82,13 @@ class Stanza:
     provides: tuple[str, ...]
 
 
-class Source(Protocol):
-    """A Debian mirror."""
-
-    def index(self) -> dict[str, Stanza]:
-        """The newest packages of the suite, by name, from a signed index. Raises RuntimeBuildError."""
-        ...
-
-    def fetch(self, packages: Iterable[Package], folder: Path) -> None:
-        """Downloads what it can into `folder`; the caller looks at what arrived and checks it."""
-        ...
-
-
-def source(mirror: str | None = None, keyring: Path | None = None) -> Source:
+def source(mirror: str | None = None) -> Source:
     """The given mirror, else that of the environment, else the one that this Debian's apt uses.
 
     Raises RuntimeBuildError if none is known.
     """
     mirror = mirror or os.environ.get(MIRROR_VARIABLE)
-    keyring = keyring or Path(os.environ.get(KEYRING_VARIABLE) or KEYRING)
+    keyring = Path(os.environ.get(KEYRING_VARIABLE) or KEYRING)
     if APT_HELPER.exists() and shutil.which("apt-get"):
         return AptSource((mirror or _apt_mirror()).rstrip("/"), keyring)
     if mirror is None:
@@ -128,18 +115,19 @@ class AptSource:
     keyring: Path
 
     def index(self) -> dict[str, Stanza]:
-        """See Source."""
+        """The newest packages of the suite, by name, from a signed index. Raises RuntimeBuildError."""
         _need_keyring(self.keyring)
         with tempfile.TemporaryDirectory(prefix="spotsurfer-apt-") as folder:
-            options = self._options(Path(folder))
+            options = self.options(Path(folder))
             _run(["apt-get", *options, "update", "-qq"], "the package index could not be fetched")
             text = _run(["apt-cache", *options, "dumpavail"], "the package index could not be read")
         return parse_index(text)
 
-    def _options(self, folder: Path) -> list[str]:
+    def options(self, folder: Path, kind: str = "deb") -> list[str]:
+        """apt's options for this mirror alone, with its files in `folder`; `kind` "deb-src": sources of packages."""
         (folder / "lists" / "partial").mkdir(parents=True)
         sources = folder / "sources.list"
-        sources.write_text(f"deb [arch={recipe.ARCHITECTURE} signed-by={self.keyring}] {self.mirror} {recipe.SUITE} main\n")
+        sources.write_text(f"{kind} [arch={recipe.ARCHITECTURE} signed-by={self.keyring}] {self.mirror} {recipe.SUITE} main\n")
         settings = {
             "Dir::Etc::sourcelist": sources,
             "Dir::Etc::sourceparts": "/dev/null",
@@ -153,13 +141,16 @@ class AptSource:
         return [f"-o{key}={value}" for key, value in settings.items()]
 
     def fetch(self, packages: Iterable[Package], folder: Path) -> None:
-        """See Source. One call for all, because apt keeps the connection open."""
+        """Downloads what it can into `folder`; the caller looks at what arrived and checks it.
+
+        One call for all, because apt keeps the connection open.
+        """
         arguments: list[str] = []
         for p in packages:
             arguments += [f"{self.mirror}/{p.path}", str(folder / p.file_name), f"SHA256:{p.sha256}"]
         if arguments:
             command = [str(APT_HELPER), "-oAPT::Sandbox::User=root", "download-file", *arguments]
-            subprocess.run(command, capture_output=True, check=False)  # the caller looks for missing files
+            subprocess.run(command, capture_output=True, check=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +161,7 @@ class PlainSource:
     keyring: Path
 
     def index(self) -> dict[str, Stanza]:
-        """See Source."""
+        """The newest packages of the suite, by name, from a signed index. Raises RuntimeBuildError."""
         _need_keyring(self.keyring)
         if not shutil.which("gpgv"):
             raise RuntimeBuildError("gpgv is needed to check the mirror's signature: install GnuPG")
@@ -194,13 +185,16 @@ class PlainSource:
             return plain.read_text()  # only what was signed, not what stands around it
 
     def fetch(self, packages: Iterable[Package], folder: Path) -> None:
-        """See Source."""
+        """Downloads what it can into `folder`; the caller looks at what arrived and checks it."""
         for p in packages:
             try:
                 data = _download(f"{self.mirror}/{p.path}")
             except RuntimeBuildError:
                 continue
             (folder / p.file_name).write_bytes(data)
+
+
+Source = AptSource | PlainSource
 
 
 def absent(packages: Iterable[Package], folder: Path) -> list[Package]:
@@ -237,10 +231,14 @@ def closure(index: dict[str, Stanza], seeds: Iterable[str], not_followed: frozen
     return [found[n] for n in sorted(found)]
 
 
+_WANTED = re.compile(r"^(Package|Version|Filename|SHA256|Pre-Depends|Depends|Provides): (.*)$", re.MULTILINE)
+
+
 def parse_index(text: str) -> dict[str, Stanza]:
     """A Packages file."""
     out: dict[str, Stanza] = {}
-    for fields in _stanzas(text):
+    for block in text.split("\n\n"):
+        fields = dict(_WANTED.findall(block))
         if "SHA256" in fields and "Filename" in fields:
             name = fields["Package"]
             package = Package(name, fields["Version"], fields["Filename"], fields["SHA256"])
@@ -248,15 +246,6 @@ def parse_index(text: str) -> dict[str, Stanza]:
             provides = tuple(n for group in _names(fields.get("Provides", "")) for n in group)
             out[name] = Stanza(package, tuple(needs), provides)
     return out
-
-
-_WANTED = re.compile(r"^(Package|Version|Filename|SHA256|Pre-Depends|Depends|Provides): (.*)$", re.MULTILINE)
-
-
-def _stanzas(text: str) -> Iterator[dict[str, str]]:
-    for block in text.split("\n\n"):
-        if block.strip():
-            yield dict(_WANTED.findall(block))
 
 
 def _names(field: str) -> list[tuple[str, ...]]:
@@ -341,9 +330,5 @@ def unpack_wheels(wheels: Sequence[Wheel], cache: Path, site: Path) -> None:
     for wheel in wheels:
         with zipfile.ZipFile(cache / wheel.file) as archive:
             for name in archive.namelist():
-                if not _left_out(name):
+                if not any(fnmatch(name, pattern) for pattern in recipe.LEFT_OUT_OF_WHEELS):
                     archive.extract(name, site)
-
-
-def _left_out(name: str) -> bool:
-    return any(fnmatch(name, pattern) for pattern in recipe.LEFT_OUT_OF_WHEELS)

@@ -32,8 +32,11 @@ def base_for(out: Path, pins: Pins, mirror: str | None, say: Say) -> Base:
     if pins is Pins.PREFER and (earlier := taken_before(out, wanted)) and (found := base_layer.cached(out, earlier)):
         return found
     source = package_fetch.source(mirror)
-    if base_layer.ingredients_here(out, wanted, source, say):
+    gone = base_layer.fetch(out, wanted.packages, source, say)
+    if not gone:
+        package_fetch.fetch_wheels(wanted.wheels, out / "wheels")
         return base_layer.build(out, wanted, say)
+    say(f"the mirror no longer has {gone[0].name} {gone[0].version} and {len(gone) - 1} others of the lock")
     if pins is Pins.REQUIRE:
         raise RuntimeBuildError(
             f"the mirror no longer has the packages of the lock: set {package_fetch.MIRROR_VARIABLE} to an archive that "

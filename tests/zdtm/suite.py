@@ -61,9 +61,7 @@ def _fetched(wanted: str, folder: Path) -> Path:
         raise NoSuite("the source of a Debian package is fetched by apt, and this host has none")
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="spotsurfer-apt-") as at:
-        options = mirror._options(Path(at))
-        sources = Path(at) / "sources.list"
-        sources.write_text(sources.read_text().replace("deb ", "deb-src ", 1))
+        options = mirror.options(Path(at), "deb-src")
         for words in (["update", "-qq"], ["source", "-qq", "--download-only", "--tar-only", f"criu={wanted}"]):
             done = subprocess.run(["apt-get", *options, *words], cwd=folder, capture_output=True, text=True, check=False)
             if done.returncode:

@@ -7,13 +7,9 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import (
-    BotoCoreError,
-)
+from botocore.exceptions import BotoCoreError
 
-from spotsurfer.model.errors import (
-    ConfigError,
-)
+from spotsurfer.model.errors import ConfigError
 from spotsurfer_providers.aws.settings import AwsSettings
 
 CONNECT_SECONDS = 5

@@ -33,13 +33,8 @@ from spotsurfer.model.errors import (
 )
 
 MISMATCH = "IdempotentParameterMismatch"  # an earlier call used the token with other parameters: see AwsProvider.launch
-
-
 TERMINATED = "IdempotentInstanceTerminated"  # the instance of this token has ended
-
-
 WOULD_HAVE_WORKED = "DryRunOperation"
-
 
 _CODES: dict[type[ProviderError], tuple[str, ...]] = {
     NoCapacity: (
@@ -176,10 +171,7 @@ _CODES: dict[type[ProviderError], tuple[str, ...]] = {
         "VPCIdNotSpecified",
     ),
 }
-
-
 KINDS: dict[str, type[ProviderError]] = {code: kind for kind, codes in _CODES.items() for code in codes}
-
 
 # Errors of botocore itself, before any call.
 NO_CREDENTIALS = (
@@ -189,7 +181,6 @@ NO_CREDENTIALS = (
     ProfileNotFound,
     UnauthorizedSSOTokenError,
 )
-
 
 # Remedies for people; kinds that pass by themselves have none.
 REMEDIES: dict[type[ProviderError], str] = {

@@ -37,18 +37,6 @@ def read_event(body: str, sent_now: datetime) -> list[Notice]:
     return [Notice(InstanceId(instance), sign, age, text) for instance, sign, text in said]
 
 
-def _interruption(detail: Mapping[str, Any]) -> list[Said]:
-    return [(_id(detail["instance-id"]), NoticeKind.INTERRUPTION, f"AWS will {detail.get('instance-action', 'take')} it")]
-
-
-def _rebalance(detail: Mapping[str, Any]) -> list[Said]:
-    return [(_id(detail["instance-id"]), NoticeKind.REBALANCE, "AWS recommends to leave it")]
-
-
-def _state(detail: Mapping[str, Any]) -> list[Said]:
-    return [(_id(detail["instance-id"]), NoticeKind.STATE, str(detail["state"]))]
-
-
 def _health(detail: Mapping[str, Any]) -> list[Said]:
     """Scheduled changes of instances: retirement, reboot, maintenance. Open issues and account notes announce no end."""
     if detail["service"] != "EC2" or detail["eventTypeCategory"] != "scheduledChange":
@@ -65,9 +53,15 @@ def _id(value: object) -> str:
 
 
 PARSERS: Mapping[tuple[str, str], Parser] = {
-    ("aws.ec2", "EC2 Spot Instance Interruption Warning"): _interruption,
-    ("aws.ec2", "EC2 Instance Rebalance Recommendation"): _rebalance,
-    ("aws.ec2", "EC2 Instance State-change Notification"): _state,
+    ("aws.ec2", "EC2 Spot Instance Interruption Warning"): lambda detail: [
+        (_id(detail["instance-id"]), NoticeKind.INTERRUPTION, f"AWS will {detail.get('instance-action', 'take')} it")
+    ],
+    ("aws.ec2", "EC2 Instance Rebalance Recommendation"): lambda detail: [
+        (_id(detail["instance-id"]), NoticeKind.REBALANCE, "AWS recommends to leave it")
+    ],
+    ("aws.ec2", "EC2 Instance State-change Notification"): lambda detail: [
+        (_id(detail["instance-id"]), NoticeKind.STATE, str(detail["state"]))
+    ],
     ("aws.health", "AWS Health Event"): _health,
 }
 
@@ -97,8 +91,8 @@ class Queue:
                     QueueUrl=self._url, MaxNumberOfMessages=BATCH, VisibilityTimeout=HIDDEN_SECONDS, WaitTimeSeconds=0
                 )
                 messages = answer.get("Messages", [])
-                now = _aws_time(answer["ResponseMetadata"]) if messages else None
-            letters += [_letter(m, now) for m in messages if now is not None]
+                now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])  # by AWS's clock
+            letters += [_letter(m, now) for m in messages]
             if len(messages) < BATCH:
                 break
         return letters
@@ -121,8 +115,3 @@ def _letter(message: Mapping[str, Any], now: datetime) -> QueueMessage:
         return QueueMessage(receipt, read_event(body, now))
     except ValueError as e:
         return QueueMessage(receipt, (), f"message {message.get('MessageId')} can't be read: {e}")
-
-
-def _aws_time(metadata: Mapping[str, Any]) -> datetime:
-    """The time of day by AWS's clock, which every answer contains."""
-    return parsedate_to_datetime(metadata["HTTPHeaders"]["date"])

@@ -104,12 +104,6 @@ def list_prices(products: Iterable[str]) -> dict[str, int]:
     return found
 
 
-def catalogue_prices(names: Iterable[str]) -> dict[str, int]:
-    """The same from the shipped catalogue: us-east-1, of its date. For comparisons, not for bills."""
-    known = instance_types()
-    return {n: known[n].on_demand_usd_micros_per_hour for n in names if n in known}
-
-
 def offers_of(
     region: str,
     types: Mapping[str, TypeSeen],
@@ -131,11 +125,6 @@ def offers_of(
         if (zone, name) in spot:
             offers.append(Offer(pool, Market.SPOT, spot[zone, name], price, *size, band, scores.get(zone), gpus=kind.gpus))
     return offers
-
-
-def scores_of(answer: Sequence[Mapping[str, Any]], zones: Mapping[str, str]) -> dict[str, int]:
-    """Spot placement scores (1 to 10) by zone; `zones` maps zone ids, which AWS answers with, to names."""
-    return {zones[s["AvailabilityZoneId"]]: int(s["Score"]) for s in answer if s.get("AvailabilityZoneId") in zones}
 
 
 def within(offer: Offer, quotas: Mapping[Market, float]) -> bool:
@@ -272,7 +261,8 @@ class SpotMarket:
             log.warning(Event.PRICES_ASSUMED, instead="the shipped catalogue, of us-east-1", reason=str(e))
             said = {}
             self._memory.put("prices", PRICES_AGAIN_SECONDS, said)
-        return {**catalogue_prices(types), **said}
+        known = instance_types()  # of us-east-1, at its date: for comparisons, not for bills
+        return {**{n: known[n].on_demand_usd_micros_per_hour for n in types if n in known}, **said}
 
     def _price_list(self, names: Sequence[str]) -> dict[str, int]:
         fixed = {
@@ -302,8 +292,9 @@ class SpotMarket:
                     RegionNames=[self._settings.region],
                 )
                 zones = self._aws.ec2.describe_availability_zones()["AvailabilityZones"]
-                names = {z["ZoneId"]: z["ZoneName"] for z in zones}
-                return scores_of(answer["SpotPlacementScores"], names)
+                names = {z["ZoneId"]: z["ZoneName"] for z in zones}  # AWS answers with ids
+                scores = answer["SpotPlacementScores"]
+                return {names[s["AvailabilityZoneId"]]: int(s["Score"]) for s in scores if s.get("AvailabilityZoneId") in names}
         except ProviderError:
             return {}
 
