@@ -176,16 +176,12 @@ def _as_last(seen: Seen) -> Bools:
     return up
 
 
-def _had(seen: Seen) -> Bools:
-    return np.not_equal(seen, 0)
-
-
-def _refused(seen: Seen) -> Bools:
-    return np.equal(seen, 1)
-
-
 # Assumptions for unknown ticks; the truth lies between `free` and `none`.
-UNKNOWN: Mapping[str, Callable[[Seen], Bools]] = {"last": _as_last, "free": _had, "none": _refused}
+UNKNOWN: Mapping[str, Callable[[Seen], Bools]] = {
+    "last": _as_last,
+    "free": lambda seen: np.not_equal(seen, 0),
+    "none": lambda seen: np.equal(seen, 1),
+}
 
 
 # ---- Made-up markets of several pools, with seeds: test policies that were tuned on recorded ones.

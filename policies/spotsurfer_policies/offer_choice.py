@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from spotsurfer.core.checkpoints.hazard import BAND_SHARE, UNKNOWN_BAND
 from spotsurfer.model.job import Attempt, Job
 from spotsurfer.model.market import Market, Offer
 from spotsurfer.ports.policies import Parameter, PauseSeen, parameters, parameters_of
@@ -79,8 +80,7 @@ def _own(name: str, settings: Mapping[str, object], known: Sequence[Parameter]) 
 # Unknown values count as bad as the common ones (band 3, score 5), so that available advice pays.
 
 MACHINE_HOURS = 24.0
-BAND_SHARE = (0.025, 0.075, 0.125, 0.175, 0.25)  # of machines taken in a month; the last band is open: "over 20 %"
-UNKNOWN_BAND, UNKNOWN_SCORE, BEST_SCORE = 3, 5, 10
+UNKNOWN_SCORE, BEST_SCORE = 5, 10
 INTERRUPTION_HOURS = 1.0
 SCORE_WEIGHT = 1.0
 

@@ -37,12 +37,6 @@ AHEAD = 0.1  # of the spare time that may be spent early
 LOOKS = tuple(h * HOUR for h in (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8, 12, 16))  # when to reconsider a wait
 
 
-def weighed(view: PlaceView, work: float, left: float) -> list[tuple[float, int, Buy, int]]:
-    """(expected USD to the end, order among equals, machine to hold, pool) of each choice."""
-    table, chances = _tabled(view, work, left)
-    return list(_options(view, table, chances, work, left))
-
-
 def worth_of_an_hour(view: PlaceView, work: float, left: float) -> float:
     """Expected USD for an hour less of spare time, on the best machine available now, or else on any."""
     table, chances = _tabled(view, work, left)
@@ -59,16 +53,20 @@ def _tabled(view: PlaceView, work: float, left: float) -> tuple[Table, Floats]:
             tuple(_rounded(p.spot_usd_per_hour) for p in view.pools),
             tuple(_rounded(p.on_demand_usd_per_hour) for p in view.pools),
             tuple(_rounded(p.move_usd) for p in view.pools),
-            _up_to(left, TIME_STEP),
-            _up_to(work, TIME_STEP),
+            _up_to_step(left),
+            _up_to_step(work),
             view.restart_seconds,
             view.tick_seconds,
         )
     )
 
 
-def _options(view: PlaceView, table: Table, chances: Floats, work: float, left: float) -> Sequence[tuple[float, int, Buy, int]]:
-    """Expected USD of every machine that the job could hold now; among equal ones the present state comes first."""
+def weighed(view: PlaceView, work: float, left: float) -> list[tuple[float, int, Buy, int]]:
+    """Every machine that the job could hold now: expected USD to the end, order among equals, what it holds, pool.
+
+    Among equal ones the present state comes first.
+    """
+    table, chances = _tabled(view, work, left)
     at = -1 if view.at is None else view.at
     running = view.held is Buy.SPOT
     found: list[tuple[float, int, Buy, int]] = []
@@ -183,8 +181,8 @@ def _rounded(value: float) -> float:
     return 0.0 if value <= 0 else math.exp(round(math.log(value) / PRICE_STEP) * PRICE_STEP)
 
 
-def _up_to(seconds: float, step: float) -> float:
-    return max(math.ceil(seconds / step), 1) * step
+def _up_to_step(seconds: float) -> float:
+    return max(math.ceil(seconds / TIME_STEP), 1) * TIME_STEP
 
 
 Evidence = tuple[tuple[Lives, Lives, int | None], ...]
@@ -276,7 +274,8 @@ def rates(view: PlaceView, hour_usd: float = 0.0) -> list[float]:
     `hour_usd`: cost of an hour without progress, besides the price of a machine.
     """
     free, none = hazards_of(tuple((p.up, p.down, p.band) for p in view.pools))
-    restart, horizon = view.restart_seconds / HOUR, _horizon(view)
+    work = HORIZON_SECONDS if view.work_left_seconds is None else view.work_left_seconds
+    restart, horizon = view.restart_seconds / HOUR, max(min(work, HORIZON_SECONDS), LEAST_SECONDS)
     mean = _mean_price(view.pools)
     found = []
     for i, p in enumerate(view.pools):
@@ -296,12 +295,6 @@ def _begin(view: PlaceView, pool: int, here: bool) -> float:
     p = view.pools[pool]
     hours = view.owed_seconds / HOUR if here else view.restart_seconds / HOUR * (1 + PROGRESS_CAUTION)
     return hours * p.spot_usd_per_hour + (0.0 if view.at in (None, pool) else p.move_usd)
-
-
-def _horizon(view: PlaceView) -> float:
-    """Seconds of work as horizon for lives."""
-    work = HORIZON_SECONDS if view.work_left_seconds is None else view.work_left_seconds
-    return max(min(work, HORIZON_SECONDS), LEAST_SECONDS)
 
 
 def _mean_price(pools: Sequence[PoolView]) -> float:
@@ -331,7 +324,7 @@ class Surf(Cheapest):
         """Spot first, by the expected cost of an hour of progress; ties by pool so that the answer is always the same."""
         del now
         spot = [o for o in offers if o.market is Market.SPOT]
-        usd = rates(_seen(job, spot, RESTART_SECONDS)) if spot else []
+        usd = rates(_seen(job, spot)) if spot else []
         others = [o for o in offers if o.market is not Market.SPOT]
         others.sort(key=lambda o: (o.price_usd_micros_per_hour, o.pool))
         return [*(o for _, o in sorted(zip(usd, spot, strict=True), key=lambda x: (x[0], x[1].pool))), *others]
@@ -345,7 +338,7 @@ class Surf(Cheapest):
         if here.pool == there.pool or stay < self.least_stay(stop):
             return None
         hazards = learned(there.lives, prior(there.interruption_band))
-        life, lost = life_of(hazards, 0.0, _left(job) or HORIZON_SECONDS)
+        life, lost = life_of(hazards, 0.0, job.spec.work_seconds or HORIZON_SECONDS)
         saved = (here.price_usd_micros_per_hour - there.price_usd_micros_per_hour) * life / HOUR
         both = here.price_usd_micros_per_hour + there.price_usd_micros_per_hour  # both machines run for a while
         cost = (RESTART_SECONDS * (1 + lost) + stop) / HOUR * both
@@ -357,7 +350,9 @@ class Surf(Cheapest):
         """The machine to hold until the next decision, and its pool."""
         view = replace(view, pools=tuple(replace(p, move_usd=MOVES * p.move_usd) for p in view.pools))
         if view.work_left_seconds is None or view.time_left_seconds is None:
-            return self._without_deadline(view)
+            if all(p.free is False for p in view.pools):
+                return Placed(Buy.ON_DEMAND if view.held is Buy.ON_DEMAND else Buy.WAIT, view.at, "no pool is free")
+            return _cheapest(view, rates(view))
         return self._with_deadline(view, view.work_left_seconds, view.time_left_seconds)
 
     def _with_deadline(self, view: PlaceView, work: float, left: float) -> Placed:
@@ -375,11 +370,6 @@ class Surf(Cheapest):
         why = f"expected {cost:.2f} USD to the end" + (f", next best {min(others)[0]:.2f}" if others else "")
         return Placed(buy, pool, why)
 
-    def _without_deadline(self, view: PlaceView) -> Placed:
-        if all(p.free is False for p in view.pools):
-            return Placed(Buy.ON_DEMAND if view.held is Buy.ON_DEMAND else Buy.WAIT, view.at, "no pool is free")
-        return _cheapest(view, rates(view))
-
 
 def _light(view: PlaceView) -> bool:
     """Whether a move costs less than an hour on spot; else the place of the job matters more than today's prices."""
@@ -392,13 +382,8 @@ def _cheapest(view: PlaceView, usd: Sequence[float]) -> Placed:
     return Placed(Buy.SPOT, best, f"an hour of progress costs {usd[best]:.4f} USD")
 
 
-def _left(job: Job) -> float | None:
-    """Seconds of work by the user's estimate; placement does not know how much of it is done."""
-    return job.spec.work_seconds
-
-
-def _seen(job: Job, offers: Sequence[Offer], restart_seconds: float) -> PlaceView:
-    """Offers as pools of unknown age."""
+def _seen(job: Job, offers: Sequence[Offer]) -> PlaceView:
+    """Offers as pools of unknown age. All of the user's estimate of work is left: placement does not know what is done."""
     pools = tuple(
         PoolView(
             str(o.pool),
@@ -411,7 +396,7 @@ def _seen(job: Job, offers: Sequence[Offer], restart_seconds: float) -> PlaceVie
         )
         for o in offers
     )
-    return PlaceView(pools, 60.0, _left(job), None, restart_seconds)
+    return PlaceView(pools, 60.0, job.spec.work_seconds, None, RESTART_SECONDS)
 
 
 @parameters(*parameters_of(make_cheapest))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -350,31 +349,6 @@ class Recalling:
         return found
 
 
-class Recall:
-    """Plans by earlier runs as long as they explain the observations."""
-
-    def __init__(self, first: Rental, stretch: bool = False) -> None:
-        """`first` decides otherwise."""
-        self._first, self._stretch = first, stretch
-
-    def begin(self, terms: SizeTerms) -> tuple[Recalling, int]:
-        """Begin on the type that the plan begins on."""
-        table = table_of(terms)
-        charts = tuple(chart(e, terms, table, self._stretch) for e in terms.earlier[-LATEST:])
-        beliefs = tuple(believed(c) for c in charts)
-        start = int(np.mean([outlook(c, b) for c, b in zip(charts, beliefs, strict=True)], axis=0).argmin())
-        memory, _ = self._first.begin(replace(terms, start=start))
-        return Recalling(memory, table, terms.move_seconds, charts, beliefs, np.zeros(len(charts))), start
-
-    def look(self, memory: Recalling, moment: SizeMoment) -> tuple[Recalling, SizeChoice]:
-        """The plan's choice, or that of the first-run policy if earlier runs explain too little."""
-        first, other = self._first.look(memory.first, moment)
-        went = [went_on(c, b, moment, memory.table) for c, b in zip(memory.charts, memory.beliefs, strict=True)]
-        evidence = FORGET_RUN * memory.evidence + np.array([log for _, log in went])
-        memory = replace(memory, first=first, beliefs=tuple(b for b, _ in went), evidence=evidence)
-        return memory, other if memory.explained < TRUST else _planned(memory, moment)
-
-
 def _planned(memory: Recalling, moment: SizeMoment) -> SizeChoice:
     """The type with the least expected cost, the move there included."""
     table, here = memory.table, moment.here
@@ -397,16 +371,28 @@ class Surf:
 
     def __init__(self, stretch: bool = False) -> None:
         """`stretch` False: never fewer cores than the job uses; True: only money counts, and the run takes longer."""
-        self._rental = Rental(stretch)
-        self._recall = Recall(self._rental, stretch)
+        self._rental, self._stretch = Rental(stretch), stretch
 
-    def begin(self, terms: SizeTerms) -> tuple[Any, int]:
+    def begin(self, terms: SizeTerms) -> tuple[Riding | Recalling, int]:
         """The requested type, or the type that the plan begins on."""
-        return self._recall.begin(terms) if terms.earlier else self._rental.begin(terms)
+        if not terms.earlier:
+            return self._rental.begin(terms)
+        table = table_of(terms)
+        charts = tuple(chart(e, terms, table, self._stretch) for e in terms.earlier[-LATEST:])
+        beliefs = tuple(believed(c) for c in charts)
+        start = int(np.mean([outlook(c, b) for c, b in zip(charts, beliefs, strict=True)], axis=0).argmin())
+        first, _ = self._rental.begin(replace(terms, start=start))
+        return Recalling(first, table, terms.move_seconds, charts, beliefs, np.zeros(len(charts))), start
 
-    def look(self, memory: Any, moment: SizeMoment) -> tuple[Any, SizeChoice]:
-        """The choice of the selected policy."""
-        return self._recall.look(memory, moment) if isinstance(memory, Recalling) else self._rental.look(memory, moment)
+    def look(self, memory: Riding | Recalling, moment: SizeMoment) -> tuple[Riding | Recalling, SizeChoice]:
+        """The plan's choice, or that of the first-run policy if there is no plan, or earlier runs explain too little."""
+        if isinstance(memory, Riding):
+            return self._rental.look(memory, moment)
+        first, other = self._rental.look(memory.first, moment)
+        went = [went_on(c, b, moment, memory.table) for c, b in zip(memory.charts, memory.beliefs, strict=True)]
+        evidence = FORGET_RUN * memory.evidence + np.array([log for _, log in went])
+        memory = replace(memory, first=first, beliefs=tuple(b for b, _ in went), evidence=evidence)
+        return memory, other if memory.explained < TRUST else _planned(memory, moment)
 
 
 @parameters(

@@ -72,19 +72,19 @@ def deadline(  # noqa: PLR0913 - one parameter an option
     from spotsurfer_lab import deadline_backtest, results
 
     terms = terms_of(tick_seconds, job_hours, deadline_hours, restart_hours, spot, on_demand)
-    played = market(Source(availability, windows, own_history, unknown, tick_seconds, every))
-    names, chosen, trace = names_of(policy), settings_of(settings), played.trace
+    trace, begins, about = market(Source(availability, windows, own_history, unknown, tick_seconds, every))
+    names, chosen = names_of(policy), settings_of(settings)
 
     def play(at: Terms, rows: Sequence[int]) -> Comparison:
         starts = [r + trace.first for r in rows]
         return deadline_backtest.compare(trace, starts, at, names, lambda *_: None, chosen).comparison
 
     with progress("runs") as step:
-        match = deadline_backtest.compare(trace, played.starts, terms, names, step, chosen)
+        match = deadline_backtest.compare(trace, begins, terms, names, step, chosen)
     if html is not None:
         with progress("deadlines") as step:
-            match.plots.extend(results.plots(play, lambda ticks: trace.windows(played.starts, ticks), terms, step))
-    show(match, as_json, html, played.about)
+            match.plots.extend(results.plots(play, lambda ticks: trace.windows(begins, ticks), terms, step))
+    show(match, as_json, html, about)
 
 
 # ---- `interval`: how often to save a job on machines with recorded lives
@@ -152,11 +152,10 @@ def placement(  # noqa: PLR0913 - one parameter an option
     from spotsurfer_lab.placement_backtest import Zones
 
     terms = terms_of(tick_seconds, job_hours, deadline_hours, restart_hours, spot or 0.0, on_demand)
-    played = market(Source(availability, windows, own_history, unknown, tick_seconds, every))
-    trace = played.trace
+    trace, begins, about = market(Source(availability, windows, own_history, unknown, tick_seconds, every))
     usd = _usd(trace, spot, prices)
     zones = Zones(trace.pools, trace.up, usd, np.full(len(trace.pools), on_demand), state_gb * usd_per_gb)
-    rows = trace.windows(played.starts, ticks_of(terms))
+    rows = trace.windows(begins, ticks_of(terms))
     setting = placement_backtest.Setting(zones, terms, rows, round(history_hours * 3600 / tick_seconds))
     names = names_of(policy)
 
@@ -167,10 +166,8 @@ def placement(  # noqa: PLR0913 - one parameter an option
         match = placement_backtest.compare(setting, names, step)
     if html is not None:
         with progress("deadlines") as step:
-            match.plots.extend(
-                results.plots(play, lambda ticks: trace.windows(played.starts, ticks)[:PLOT_WINDOWS], terms, step)
-            )
-    show(match, as_json, html, played.about)
+            match.plots.extend(results.plots(play, lambda ticks: trace.windows(begins, ticks)[:PLOT_WINDOWS], terms, step))
+    show(match, as_json, html, about)
 
 
 def _usd(trace: Trace, spot: float | None, prices: Path | None) -> Floats:

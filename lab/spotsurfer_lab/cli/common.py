@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -90,17 +90,8 @@ class Source:
     every: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """The market to play; `about` goes with the figures."""
-
-    trace: Trace
-    starts: list[int]
-    about: Mapping[str, object] = field(default_factory=dict)
-
-
-def market(source: Source) -> Recorded:
-    """The market of a source. Raises UsageError, InputMissing, ControllerUnreachable."""
+def market(source: Source) -> tuple[Trace, list[int], Mapping[str, object]]:
+    """The market, the starts of runs, and facts to tell. Raises UsageError, InputMissing, ControllerUnreachable."""
     from spotsurfer_lab.markets import read_trace, read_windows
 
     if source.own_days is not None and (source.availability is not None or source.windows is not None):
@@ -109,7 +100,7 @@ def market(source: Source) -> Recorded:
         return _own(source, source.own_days)
     if source.availability is None or source.windows is None:
         raise UsageError("Give --availability and --windows, or --own-history DAYS for what this controller saw.")
-    return Recorded(read_trace(source.availability), read_windows(source.windows)[:: source.every])
+    return read_trace(source.availability), read_windows(source.windows)[:: source.every], {}
 
 
 def own_records(days: float, tick_seconds: float) -> Records:
@@ -120,7 +111,7 @@ def own_records(days: float, tick_seconds: float) -> Records:
     return records_of_own(rows, tick_seconds, datetime.now(UTC), days)  # noqa: TID251 - the user's "last month"
 
 
-def _own(source: Source, days: float) -> Recorded:
+def _own(source: Source, days: float) -> tuple[Trace, list[int], Mapping[str, object]]:
     from spotsurfer_lab.markets import UNKNOWN, past_of
 
     if source.unknown not in UNKNOWN:
@@ -133,7 +124,7 @@ def _own(source: Source, days: float) -> Recorded:
         "unknown": source.unknown,
         "pools_left_out": len(past.left_out),
     }
-    return Recorded(past.trace, past.starts[:: source.every], about)
+    return past.trace, past.starts[:: source.every], about
 
 
 def _warn(past: Past, source: Source) -> None:
