@@ -8,7 +8,7 @@ action again, and a token or nonce makes the second time harmless.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from spotsurfer_wire import head_log, json_codec, object_keys
@@ -57,9 +57,9 @@ UserData = Callable[[Attempt], str]
 OnEnd = Callable[[Connection, Job], Callable[[], None] | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Ports:
-    """The dependencies of Apply."""
+@dataclass
+class Apply:
+    """One action at a time; `instance_of` finds the machine of a token in the last listing, see Observer."""
 
     engine: Engine
     provider: Provider
@@ -67,22 +67,14 @@ class Ports:
     heads: HeadLogs
     clock: Clock
     family: str
-    generation: int
     user_data: UserData
     on_end: OnEnd
+    instance_of: InstanceOf
     launched: Callable[[], None] = lambda: None  # a machine was ordered, and its row says so
     nudge: Callable[[Attempt], None] = lambda _: None  # something new lies in the store for its agent
     first_cooldown_seconds: float | None = None
     lease_seconds: float = 60.0  # of machines that are ordered from now on
-
-
-class Apply:
-    """One action at a time; `instance_of` finds the machine of a token in the last listing, see Observer."""
-
-    def __init__(self, ports: Ports, instance_of: InstanceOf) -> None:
-        self._p = ports
-        self._instance_of = instance_of
-        self._unknown: dict[str, int] = {}  # launch token -> number of inconclusive answers
+    _unknown: dict[str, int] = field(default_factory=dict)  # launch token -> number of inconclusive answers
 
     def carry_out(self, action: Action) -> str:
         """Carry out the action and return a sentence about the outcome.
@@ -90,18 +82,18 @@ class Apply:
         Raises Stale if a row moved on, StoreError or ProviderError if the outcome is unknown. Then only the journal records
         the failure, and the next tick decides anew.
         """
-        now = self._p.clock.now()
-        with self._p.engine.begin() as connection:
+        now = self.clock.now()
+        with self.engine.begin() as connection:
             entry = journal.begin(connection, action_id(action), now)
         after: Callable[[], None] | None = None
         try:
             effect = self._effect(action)
-            with self._p.engine.begin() as connection:
+            with self.engine.begin() as connection:
                 outcome, after = effect(connection)
-                journal.finish(connection, entry, outcome, self._p.clock.now())
+                journal.finish(connection, entry, outcome, self.clock.now())
         except Exception as e:
-            with self._p.engine.begin() as connection:
-                journal.finish(connection, entry, f"not done: {e}", self._p.clock.now())
+            with self.engine.begin() as connection:
+                journal.finish(connection, entry, f"not done: {e}", self.clock.now())
             raise
         if after is not None:
             after()
@@ -130,18 +122,18 @@ class Apply:
     # ---- rows
 
     def _load(self, job: JobId, number: AttemptNumber) -> Attempt:
-        with self._p.engine.connect() as connection:
+        with self.engine.connect() as connection:
             return rows.load_attempt(connection, job, number)
 
     def _say(self, c: Connection, kind: Kind, a: Attempt | Job | None, text: str, **data: str | float | None) -> str:
         job = a.job if isinstance(a, Attempt) else a.id if a is not None else None
         number = a.number if isinstance(a, Attempt) else None
-        timeline.add(c, Moment(self._p.clock.now(), job, number, str(kind), text, dict(data)))
+        timeline.add(c, Moment(self.clock.now(), job, number, str(kind), text, dict(data)))
         return text
 
     def _step(self, c: Connection, before: Attempt, event: AttemptEvent, reason: str, **changes: object) -> Attempt:
-        view = self._instance_of(before.token, before.instance)
-        moved = effects.after(before, event, reason, self._p.clock.now(), _seen(view))
+        view = self.instance_of(before.token, before.instance)
+        moved = effects.after(before, event, reason, self.clock.now(), _seen(view))
         saved = rows.save_attempt(c, replace(moved, **changes))  # type: ignore[arg-type]
         data: dict[str, str | float | None] = {"from": str(before.state), "to": str(saved.state), "event": str(event)}
         self._say(c, Kind.ATTEMPT, saved, f"{event}: {reason}" if reason else str(event), **data)
@@ -150,8 +142,8 @@ class Apply:
     # ---- actions
 
     def _plan(self, c: Connection, action: Plan) -> str:
-        now = self._p.clock.now()
-        attempt = effects.planned(action, self._p.family, self._p.lease_seconds, now)
+        now = self.clock.now()
+        attempt = effects.planned(action, self.family, self.lease_seconds, now)
         rows.add_attempt(c, attempt)
         job = rows.load_job(c, action.job)
         if job.state is JobState.QUEUED:
@@ -163,7 +155,7 @@ class Apply:
     def _launch(self, action: Launch) -> Effect:
         attempt = self._load(action.job, action.attempt)
         try:
-            view = self._p.provider.launch(self._launch_plan(attempt))
+            view = self.provider.launch(self._launch_plan(attempt))
         except ProviderError as e:
             error = e
             if effects.refusal(e):
@@ -174,7 +166,7 @@ class Apply:
             why = f"ordered {UNKNOWN_MAX} times without an answer that says anything: {e}"
             return lambda c: (self._refused(c, attempt, error, why), None)
         self._unknown.pop(attempt.token, None)
-        return lambda c: (self._launched(c, attempt, view), self._p.launched)
+        return lambda c: (self._launched(c, attempt, view), self.launched)
 
     def _given_up(self, attempt: Attempt, error: ProviderError) -> bool:
         """Whether the order was repeated often enough. Throttling and bad credentials say nothing about the order itself."""
@@ -187,16 +179,16 @@ class Apply:
 
     def _launch_plan(self, a: Attempt) -> LaunchPlan:
         tags = {  # the same for every controller of the family: a repeated order may not differ from the first
-            "spotsurfer:family": self._p.family,
+            "spotsurfer:family": self.family,
             "spotsurfer:job": a.job,
             "spotsurfer:attempt": str(a.number),
         }
-        return LaunchPlan(a.token, a.pool, a.market, self._p.user_data(a), tags)
+        return LaunchPlan(a.token, a.pool, a.market, self.user_data(a), tags)
 
     def _refused(self, c: Connection, attempt: Attempt, error: ProviderError, why: str = "") -> str:
         known = {(k.pool, k.market): k for k in observations.cooldowns(c)}
-        before, now = known.get((attempt.pool, attempt.market)), self._p.clock.now()
-        cool = effects.cooled(attempt, error, before, now, self._p.first_cooldown_seconds)
+        before, now = known.get((attempt.pool, attempt.market)), self.clock.now()
+        cool = effects.cooled(attempt, error, before, now, self.first_cooldown_seconds)
         observations.set_cooldown(c, cool)
         why = why or str(error)
         self._step(c, attempt, AttemptEvent.LAUNCH_REFUSED, why)
@@ -211,15 +203,15 @@ class Apply:
 
     def _grant(self, action: Grant) -> Effect:
         attempt = self._load(action.job, action.attempt)
-        log = self._p.heads.log(action.job)
+        log = self.heads.log(action.job)
         head = self._granting(action, f"grant-{attempt.token}")
         if log.append(head) is Appended.LOST:
             return lambda _: ("the head moved meanwhile: decided again", None)
-        return lambda c: (self._granted(c, attempt, head, action.reason), lambda: self._p.nudge(attempt))
+        return lambda c: (self._granted(c, attempt, head, action.reason), lambda: self.nudge(attempt))
 
     def _granting(self, action: Grant | GiveBack, nonce: str) -> Head:
-        cpu_seconds = _cpu_of(self._p.heads.log(action.job).entries, action.checkpoint)
-        place = head_log.Place(action.after + 1, nonce, self._p.clock.now().isoformat())
+        cpu_seconds = _cpu_of(self.heads.log(action.job).entries, action.checkpoint)
+        place = head_log.Place(action.after + 1, nonce, self.clock.now().isoformat())
         return head_log.granted(place, action.attempt, action.checkpoint, action.sequence, cpu_seconds)
 
     def _give_back(self, action: GiveBack) -> Effect:
@@ -228,7 +220,7 @@ class Apply:
         asked = replace(attempt, desired_want=str(Want.RUN), desired_sequence=attempt.desired_sequence + 1)
         self._tell(asked, Want.RUN, action.reason)
         head = self._granting(action, f"back-{attempt.token}")
-        if self._p.heads.log(action.job).append(head) is Appended.LOST:
+        if self.heads.log(action.job).append(head) is Appended.LOST:
             return lambda _: ("the head moved meanwhile: decided again", None)
 
         def record(c: Connection) -> tuple[str, Callable[[], None]]:
@@ -236,7 +228,7 @@ class Apply:
             changes |= {"desired_sequence": asked.desired_sequence}
             saved = self._step(c, attempt, AttemptEvent.GIVEN_BACK, action.reason, **changes)
             said = self._say(c, Kind.GRANTED, saved, f"has the job again: {action.reason}", checkpoint=head.checkpoint)
-            return said, lambda: self._p.nudge(attempt)
+            return said, lambda: self.nudge(attempt)
 
         return record
 
@@ -260,7 +252,7 @@ class Apply:
             else:
                 saved = self._step(c, attempt, action.event, action.reason, **changes)
             said = self._say(c, Kind.ASKED, saved, f"{action.want}: {action.reason}", want=action.want)
-            return said, lambda: self._p.nudge(attempt)
+            return said, lambda: self.nudge(attempt)
 
         return record
 
@@ -276,20 +268,20 @@ class Apply:
         def record(c: Connection) -> tuple[str, Callable[[], None]]:
             saved = rows.save_attempt(c, after)
             said = self._say(c, Kind.PACED, saved, action.reason, interval_seconds=action.seconds)
-            return said, lambda: self._p.nudge(attempt)
+            return said, lambda: self.nudge(attempt)
 
         return record
 
     def _tell(self, a: Attempt, want: Want, why: str, seconds_left: float | None = None, *, keep: bool = False) -> None:
         """Write the agent's orders to its desired object in the store."""
         told = Desired(a.desired_sequence, want, a.desired_save, seconds_left, why, a.desired_partial, a.pace_seconds, keep)
-        self._p.store.put(object_keys.desired_key(a.job, a.number), json_codec.encode(told))
+        self.store.put(object_keys.desired_key(a.job, a.number), json_codec.encode(told))
 
     def _mark(self, c: Connection, action: Mark) -> str:
         attempt = rows.load_attempt(c, action.job, action.attempt)
         changes: dict[str, object] = {}
         if action.event in (AttemptEvent.EPOCH_GRANTED, AttemptEvent.GIVEN_BACK):
-            grant = _grant_of(self._p.heads.log(action.job).entries, action.attempt)
+            grant = _grant_of(self.heads.log(action.job).entries, action.attempt)
             changes = {"head_number": grant.number}
             if action.event is AttemptEvent.EPOCH_GRANTED:
                 changes |= {"from_checkpoint": grant.checkpoint}
@@ -305,7 +297,7 @@ class Apply:
 
     def _pause(self, c: Connection, attempt: Attempt) -> past_attempts.Pause | None:
         """The pause that ends as the attempt begins to run."""
-        now, entries = self._p.clock.now(), self._p.heads.log(attempt.job).entries
+        now, entries = self.clock.now(), self.heads.log(attempt.job).entries
         final = next((e for e in reversed(entries) if e.final and e.checkpoint == attempt.from_checkpoint), None)
         return past_attempts.measure(c, attempt, written_at(final, now) if final is not None else None, now)
 
@@ -313,16 +305,16 @@ class Apply:
         """Remove the objects of an attempt that is over, so that no listing shows them any more."""
         keys = [object_keys.live_key(a.job, a.number), object_keys.desired_key(a.job, a.number)]
         try:
-            self._p.store.delete(keys)
+            self.store.delete(keys)
         except StoreError:
             return  # a leftover report costs a line in a listing, not money; it is ignored as its attempt is over
 
     def _terminate(self, action: Terminate) -> Effect:
         attempt = self._load(action.job, action.attempt)
-        view = self._instance_of(attempt.token, attempt.instance)
+        view = self.instance_of(attempt.token, attempt.instance)
         instance = attempt.instance or (view.id if view else None)
         if instance is not None:
-            self._p.provider.terminate(InstanceId(instance))
+            self.provider.terminate(InstanceId(instance))
 
         def record(c: Connection) -> tuple[str, None]:
             if AttemptEvent.TERMINATE_CALLED in ATTEMPT[attempt.state]:
@@ -333,11 +325,11 @@ class Apply:
         return record
 
     def _recall(self, c: Connection, action: Recall) -> str:
-        log = self._p.heads.log(action.job)
+        log = self.heads.log(action.job)
         grant = _grant_of(log.entries, action.attempt)
-        token = launch_token(self._p.family, action.job, action.attempt)
-        now = self._p.clock.now()
-        attempt = effects.recalled(action, grant, token, self._instance_of(token, None), self._p.lease_seconds, now)
+        token = launch_token(self.family, action.job, action.attempt)
+        now = self.clock.now()
+        attempt = effects.recalled(action, grant, token, self.instance_of(token, None), self.lease_seconds, now)
         rows.add_attempt(c, attempt)
         job = rows.load_job(c, action.job)
         if job.state is JobState.QUEUED:
@@ -345,18 +337,18 @@ class Apply:
         return self._say(c, Kind.PLANNED, attempt, action.reason, market=str(attempt.market))
 
     def _close(self, action: Close) -> Effect:
-        log = self._p.heads.log(action.job)
-        place = head_log.Place(action.after + 1, f"close-{action.job}", self._p.clock.now().isoformat())
+        log = self.heads.log(action.job)
+        place = head_log.Place(action.after + 1, f"close-{action.job}", self.clock.now().isoformat())
         head = head_log.cancelled(place, log.newest)
         ours = log.append(head) is Appended.OURS
         return lambda _: ("closed" if ours else "the head moved meanwhile: decided again", None)
 
     def _end(self, c: Connection, action: EndJob) -> tuple[str, Callable[[], None] | None]:
         job = rows.load_job(c, action.job)
-        saved = rows.save_job(c, effects.job_after(job, action.event, action.reason, action.exit_code, self._p.clock.now()))
+        saved = rows.save_job(c, effects.job_after(job, action.event, action.reason, action.exit_code, self.clock.now()))
         self._say(c, Kind.ENDED, saved, f"{saved.state}: {action.reason}", state=str(saved.state), exit_code=saved.exit_code)
         over = saved.state in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.HELD)
-        return f"{action.event}: {action.reason}", self._p.on_end(c, saved) if over else None
+        return f"{action.event}: {action.reason}", self.on_end(c, saved) if over else None
 
     def _retry(self, c: Connection, action: Retry) -> str:
         job = rows.load_job(c, action.job)
@@ -373,7 +365,7 @@ class Apply:
         return self._say(c, Kind.WISH, saved, action.reason, wish=str(action.wish) if action.wish else None)
 
     def _sweep(self, action: Sweep) -> Effect:
-        self._p.provider.terminate(action.instance)
+        self.provider.terminate(action.instance)
         return lambda c: (self._say(c, Kind.SWEPT, None, f"{action.instance}: {action.reason}"), None)
 
 

@@ -17,9 +17,9 @@ from spotsurfer_wire.head_log import HeadLog
 from spotsurfer_wire.json_codec import ProtocolError
 from spotsurfer_wire.manifest import Manifest
 from spotsurfer_wire.messages import Head, Spec
-from spotsurfer_wire.store.port import CopyingStore, StoreError
+from spotsurfer_wire.store.port import StoreError
 
-from spotsurfer.controller.checkpoints.checkpoint_gc import CheckpointGc, CheckpointStore, trouble
+from spotsurfer.controller.checkpoints.checkpoint_gc import CheckpointGc, CheckpointStore, store_errors_told
 from spotsurfer.controller.checkpoints.operations import Operation
 from spotsurfer.jobspec.validate import NAME, NAME_EXPECTED
 from spotsurfer.model.errors import NotFound, UsageError
@@ -51,51 +51,44 @@ class Forks:
     """Makes copies."""
 
     def __init__(
-        self,
-        shop: CheckpointStore,
-        store: CopyingStore,
-        keeper: CheckpointGc,
-        new_id: Callable[[str], JobId],
-        poke: Callable[[], None],
+        self, checkpoints: CheckpointStore, collection: CheckpointGc, new_id: Callable[[str], JobId], poke: Callable[[], None]
     ) -> None:
-        self._shop, self._store, self._keeper, self._new_id, self._poke = shop, store, keeper, new_id, poke
+        self._checkpoints, self._collection, self._new_id, self._poke = checkpoints, collection, new_id, poke
+        self._store = checkpoints.store
 
-    def fork(self, order: Order, errand: Operation) -> Job:
+    def fork(self, order: Order, operation: Operation) -> Job:
         """A new job that will go on from the checkpoint. UsageError, NotFound, StoreUnwritable, StoreDamaged, CalledOff."""
         if order.name is not None and not NAME.fullmatch(order.name):
             raise UsageError(f"the name is {order.name!r}, expected {NAME_EXPECTED}")
-        with self._shop.engine.connect() as c:
+        with self._checkpoints.engine.connect() as c:
             parent = rows.named_job(c, order.job)
         log = HeadLog(self._store, parent.id)
         child = self._new_id(order.name or parent.spec.name)
-        with self._keeper.lock(parent.id), self._shop.engine.begin() as c:
-            entry = journal.begin(c, f"fork/{parent.id}/{child}", self._shop.clock.now())
+        with self._collection.lock(parent.id), self._checkpoints.engine.begin() as c:
+            entry = journal.begin(c, f"fork/{parent.id}/{child}", self._checkpoints.clock.now())
         try:
-            with self._keeper.lock(parent.id):
+            with store_errors_told(f"{parent.id} can't be copied"), self._collection.lock(parent.id):
                 log.refresh()
-                made = self._copy(parent, child, _wanted(parent, order, log.entries), log.entries, order, errand)
-        except (StoreError, ProtocolError) as e:
-            self._remove(child)
-            raise trouble(e, f"{parent.id} can't be copied") from e
+                made = self._copy(parent, child, _wanted(parent, order, log.entries), log.entries, order, operation)
         except BaseException:
             self._remove(child)
             raise
         finally:
-            with self._shop.engine.begin() as c:
-                journal.finish(c, entry, "done", self._shop.clock.now())
+            with self._checkpoints.engine.begin() as c:
+                journal.finish(c, entry, "done", self._checkpoints.clock.now())
         self._poke()
         return made
 
     def again(self) -> None:
         """At start-up: remove the leftovers of copies that never became jobs because of a crash."""
-        with self._shop.engine.connect() as c:
+        with self._checkpoints.engine.connect() as c:
             left = [(n, a.split("/")[2]) for n, a in journal.unfinished(c) if a.startswith("fork/")]
             known = {j.id for j in rows.all_jobs(c)}
         for number, child in left:
             if child not in known and not self._began(child):
                 self._remove(child)
-            with self._shop.engine.begin() as c:
-                journal.finish(c, number, "left by a crash", self._shop.clock.now())
+            with self._checkpoints.engine.begin() as c:
+                journal.finish(c, number, "left by a crash", self._checkpoints.clock.now())
 
     def _began(self, child: str) -> bool:
         """Whether a machine had the copy, or may have had it: then it is a job that this database, from a backup, lost."""
@@ -113,30 +106,29 @@ class Forks:
             return  # it is not a job, so the leftovers do no harm
 
     def _copy(
-        self, parent: Job, child: JobId, checkpoint: str, entries: Sequence[Head], order: Order, errand: Operation
+        self, parent: Job, child: JobId, checkpoint: str, entries: Sequence[Head], order: Order, operation: Operation
     ) -> Job:
-        lineage = parent.lineage or parent.id
-        keys = self._shop.keys_of(lineage)
+        keys = self._checkpoints.keys(parent)
         keys = replace(keys, encrypts=keys.encrypts or parent.spec.must_encrypt)
         data = manifest.stored(self._store, parent.id, checkpoint)
         if data is None:
             raise NotFound(f"checkpoint {checkpoint} of {parent.id} was removed; `spotsurfer checkpoints` lists what there is")
         image = manifest.decode(data, keys, parent.id, checkpoint)
-        self._objects(parent.id, child, image, errand)
+        self._objects(parent.id, child, image, operation)
         self._pins(parent.id, child)
         if not order.rehearsal:
             self._inputs(parent.id, child)
             self._output(parent.id, child, image, entries)
-        mine = replace(image, id=FIRST, job=child, epoch=0, sequence=1, base=None, lineage=lineage)
+        mine = replace(image, id=FIRST, job=child, epoch=0, sequence=1, base=None, lineage=parent.lineage or parent.id)
         self._store.create(object_keys.manifest_key(child, FIRST), manifest.encode(mine, keys))
-        place = head_log.Place(1, f"fork-{child}", self._shop.clock.now().isoformat())
+        place = head_log.Place(1, f"fork-{child}", self._checkpoints.clock.now().isoformat())
         first = head_log.forked(place, FIRST, mine.cpu_seconds)
         self._store.create(object_keys.head_key(child, 1), json_codec.encode(first))
         self._secrets(parent.id, child, keys)
         self._spec(parent.id, child, order)
         return self._row(parent, child, checkpoint, order)
 
-    def _objects(self, parent: str, child: str, image: Manifest, errand: Operation) -> None:
+    def _objects(self, parent: str, child: str, image: Manifest, operation: Operation) -> None:
         packs = {c.pack for c in image.chunks if c.pack}
         names = sorted(objects_of(image))
         pairs = [
@@ -147,7 +139,7 @@ class Forks:
         ]
         with ThreadPoolExecutor(THREADS) as pool:
             for n, _ in enumerate(pool.map(lambda p: self._store.copy(*p), pairs)):
-                errand.progress("copying", n + 1, len(pairs))
+                operation.progress("copying", n + 1, len(pairs))
 
     def _pins(self, parent: str, child: str) -> None:
         """Copy the pins, so that the names of container image and inputs mean the same as for the parent."""
@@ -205,7 +197,7 @@ class Forks:
         self._store.create(object_keys.spec_key(child), json_codec.encode(spec))
 
     def _row(self, parent: Job, child: JobId, checkpoint: str, order: Order) -> Job:
-        now = self._shop.clock.now()
+        now = self._checkpoints.clock.now()
         name = order.name or (f"{parent.spec.name}-rehearsal" if order.rehearsal else parent.spec.name)
         spec = replace(parent.spec, name=name)
         if order.rehearsal:
@@ -213,13 +205,13 @@ class Forks:
         origin = Parent(parent.id, checkpoint, order.rehearsal)
         row = Job(child, spec, JobState.QUEUED, 1, now, parent=origin, lineage=parent.lineage or parent.id)
         what = "rehearsal" if order.rehearsal else "copy"
-        with self._shop.engine.begin() as c:
+        with self._checkpoints.engine.begin() as c:
             rows.add_job(c, row)
             text = f"{spec.name}: a {what} of {parent.id} from checkpoint {checkpoint}"
             timeline.add(c, Moment(now, child, None, str(Kind.SUBMITTED), text))
             data: dict[str, str | int | float | bool | None] = {"job": child, "checkpoint": checkpoint}
-            told = f"a {what}, {child}, goes on from checkpoint {checkpoint}"
-            timeline.add(c, Moment(now, parent.id, None, str(Kind.FORKED), told, data))
+            goes_on = f"a {what}, {child}, goes on from checkpoint {checkpoint}"
+            timeline.add(c, Moment(now, parent.id, None, str(Kind.FORKED), goes_on, data))
         return row
 
 
