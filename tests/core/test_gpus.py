@@ -15,7 +15,7 @@ from support.builders import NOW, POOL, a_head, a_job, a_snapshot, an_attempt, a
 
 from spotsurfer.core.decide import Decision, decide
 from spotsurfer.core.scheduling import placement
-from spotsurfer.core.scheduling.dry_run import preview
+from spotsurfer.core.scheduling.launch import preview
 from spotsurfer.model.actions import Plan
 from spotsurfer.model.job import AttemptState, JobSpec
 from spotsurfer.model.market import NO_GPUS, Gpus, Offer

@@ -10,7 +10,7 @@ from spotsurfer_policies.offer_choice import Cheapest
 from support.builders import NOW, POOL, a_job, a_snapshot, ago, an_attempt, an_offer, seen
 
 from spotsurfer.core.decide import decide
-from spotsurfer.core.scheduling.dry_run import preview
+from spotsurfer.core.scheduling.launch import preview
 from spotsurfer.core.scheduling.placement import barred
 from spotsurfer.model.actions import Plan
 from spotsurfer.model.market import Cooldown, Market
