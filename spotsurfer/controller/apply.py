@@ -19,6 +19,7 @@ from sqlalchemy import Connection, Engine
 
 from spotsurfer.controller import effects
 from spotsurfer.controller.history import past_attempts
+from spotsurfer.core.scheduling.placement import REFUSALS, cooled
 from spotsurfer.model.actions import (
     Action,
     Ask,
@@ -158,7 +159,7 @@ class Apply:
             view = self.provider.launch(self._launch_plan(attempt))
         except ProviderError as e:
             error = e
-            if effects.refusal(e):
+            if type(e) in REFUSALS:
                 return lambda c: (self._refused(c, attempt, error), None)
             if not self._given_up(attempt, e):
                 raise
@@ -188,7 +189,7 @@ class Apply:
     def _refused(self, c: Connection, attempt: Attempt, error: ProviderError, why: str = "") -> str:
         known = {(k.pool, k.market): k for k in observations.cooldowns(c)}
         before, now = known.get((attempt.pool, attempt.market)), self.clock.now()
-        cool = effects.cooled(attempt, error, before, now, self.first_cooldown_seconds)
+        cool = cooled(attempt, error, before, now, self.first_cooldown_seconds)
         observations.set_cooldown(c, cool)
         why = why or str(error)
         self._step(c, attempt, AttemptEvent.LAUNCH_REFUSED, why)

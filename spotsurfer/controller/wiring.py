@@ -26,7 +26,6 @@ from spotsurfer.controller.checkpoints.checkpoint_gc import CheckpointGc, Checkp
 from spotsurfer.controller.checkpoints.forks import Forks
 from spotsurfer.controller.checkpoints.operations import Operations
 from spotsurfer.controller.checkpoints.rehearsal import Rehearsals
-from spotsurfer.controller.jobs import secrets
 from spotsurfer.controller.jobs.commands import FRONT, Commands
 from spotsurfer.controller.jobs.end_hooks import Hooks
 from spotsurfer.controller.jobs.exposed_ports import FrontDoors, Sources
@@ -183,7 +182,7 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         clock=clock,
         store=store,
         spool_dir=own.data_dir / "uploads",
-        vault=Vault(key.keys_of, secrets.SOURCES),
+        vault=Vault(key.keys_of, lambda kind: plugins.plugin(plugins.SECRETS, kind)),
         check_rights=provider.check_inputs,
         offers=observer.offers,
         interval_seconds=settings.agent.checkpoint_interval or USUAL_SECONDS,

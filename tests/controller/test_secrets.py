@@ -110,7 +110,7 @@ class Desk:
         self.engine = open_database(path / "state.db")
         self.store = open_store((path / "store").as_uri())
         self.keys = Keys.derive(b"k" * 32, JOB)
-        vault = Vault(lambda lineage: Keys.derive(b"k" * 32, lineage), sources or {})
+        vault = Vault(lambda lineage: Keys.derive(b"k" * 32, lineage), (sources or {}).__getitem__)
         clock, offers = ManualClock(NOW), lambda: (an_offer(),)
         spool = path / "spool"
         self.submission = Submission(self.engine, clock, self.store, spool, vault, lambda *_: None, offers, 600.0)

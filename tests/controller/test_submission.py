@@ -40,7 +40,7 @@ def many_inputs(job: str, inputs: Sequence[str]) -> None:
 @pytest.fixture
 def submission(tmp_path: Path, store: ObstoreStore) -> Submission:
     clock = ManualClock(NOW)
-    vault = Vault(lambda lineage: Keys.derive(b"k" * 32, lineage), {})
+    vault = Vault(lambda lineage: Keys.derive(b"k" * 32, lineage), {}.__getitem__)
     addresses = (OwnStore("file:///x"), OwnStore("s3://bucket/fleet"))
     spool, offers = tmp_path / "spool", lambda: (an_offer(),)
     return Submission(open_database(None), clock, store, spool, vault, many_inputs, offers, 600.0, addresses)

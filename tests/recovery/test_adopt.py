@@ -133,7 +133,7 @@ def ended(code: int | None, reason: str = "exited", undelivered: str = "") -> li
 
 def test_a_job_comes_back_but_for_what_only_the_controller_knew(tmp_path: Path, old: Host, new: Host) -> None:
     store = open_for(new.settings)
-    vault, spool = Vault(lambda lineage: Keys.derive(b"k" * 32, lineage), {}), tmp_path / "spool"
+    vault, spool = Vault(lambda lineage: Keys.derive(b"k" * 32, lineage), {}.__getitem__), tmp_path / "spool"
     plain = {f.name for f in dataclasses.fields(JobSpec) if getattr(FULL, f.name) == getattr(JobSpec("", ()), f.name)}
     assert plain == LOST.keys() | {"inputs", "secrets"}, "a new field of a job: is it lost, or does the store tell it?"
     submission = Submission(open_database(None), ManualClock(NOW), store, spool, vault, lambda *_: None, lambda: (), 600.0)

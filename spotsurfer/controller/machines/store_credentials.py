@@ -21,6 +21,7 @@ from spotsurfer_wire.sealed_objects import Handout, seal_handout
 from spotsurfer_wire.store.port import ObjectStore, StoreError
 from sqlalchemy import Engine
 
+from spotsurfer.common.backoff import backoff_seconds
 from spotsurfer.model.errors import ProviderError, Superseded
 from spotsurfer.model.job import Attempt, AttemptState, Job
 from spotsurfer.model.timeline_events import Kind
@@ -32,7 +33,7 @@ from spotsurfer.state import timeline
 
 log = structlog.get_logger()
 SWEEP_SECONDS = 600.0  # how often to look for objects that an earlier controller left
-AGAIN_SECONDS = (2.0, 60.0)  # after a failure, doubled up to the second
+AGAIN_SECONDS = (2.0, 60.0)  # after a failure: the first wait, the longest
 LIFE_SECONDS_MIN = 60.0  # credentials with a shorter life are useless
 # AWS limits a role that was assumed by a role to an hour ("role chaining"). The controller never relies on a longer life,
 # because it computes the life with this host's clock, which may be wrong.
@@ -96,9 +97,7 @@ def renewed(credentials: Credentials, now: datetime, before: Issued | None = Non
 def failed(before: Issued | None, error: Exception, now: datetime) -> Issued:
     """The state after a failure: the next try comes after growing waits."""
     failures = (before.failures if before is not None else 0) + 1
-    first, most = AGAIN_SECONDS
-    wait = min(first * 2.0 ** min(failures - 1, 16), most)
-    return Issued(now + timedelta(seconds=wait), failures, str(error))
+    return Issued(now + timedelta(seconds=backoff_seconds(failures, *AGAIN_SECONDS)), failures, str(error))
 
 
 @dataclass

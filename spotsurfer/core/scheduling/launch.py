@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from spotsurfer.common.backoff import backoff_seconds
 from spotsurfer.core.facts.attempt_view import AttemptView, holder_of, wanted
 from spotsurfer.core.facts.ownership import late, refusing, tried_since
 from spotsurfer.core.facts.pool_evidence import evidence, told
@@ -55,7 +56,7 @@ def not_before(own: Sequence[AttemptView]) -> datetime | None:
     found = setbacks(own)
     if len(found) < 2:
         return None
-    wait = min(FIRST_SECONDS * 2.0 ** min(len(found) - 2, 16), MOST_SECONDS)
+    wait = backoff_seconds(len(found) - 1, FIRST_SECONDS, MOST_SECONDS)
     newest = found[0]
     return (newest.now if newest.state in HOLDS else newest.attempt.since) + timedelta(seconds=wait)
 

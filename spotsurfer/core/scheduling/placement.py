@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 
-from spotsurfer.model.job import Job, JobSpec, MarketChoice, MoveRequest
+from spotsurfer.common.backoff import backoff_seconds
+from spotsurfer.model.errors import Invalid, NoCapacity, ProviderDenied, ProviderError, QuotaExceeded
+from spotsurfer.model.job import Attempt, Job, JobSpec, MarketChoice, MoveRequest
 from spotsurfer.model.market import Cooldown, Gpus, Market, Offer
 from spotsurfer.model.money import usd
 from spotsurfer.model.snapshot import JobSeen, Limits
@@ -133,6 +135,24 @@ def barred(job: Job, offer: Offer, limits: Limits) -> str | None:
 def cooling(offer: Offer, cooldowns: Sequence[Cooldown], now: datetime) -> Cooldown | None:
     """The cool-down of this offer, if it has one."""
     return next((c for c in cooldowns if c.pool == offer.pool and c.market is offer.market and c.until > now), None)
+
+
+# Seconds without orders to a pool after its first refusal, and the longest wait. Other errors leave the outcome unknown.
+REFUSALS: dict[type[ProviderError], tuple[float, float]] = {
+    NoCapacity: (60.0, 1800.0),
+    QuotaExceeded: (300.0, 3600.0),
+    ProviderDenied: (600.0, 3600.0),
+    Invalid: (600.0, 3600.0),
+}
+UNKNOWN_SECONDS = (60.0, 1800.0)  # after an order that was given up without a conclusive answer
+
+
+def cooled(attempt: Attempt, error: ProviderError, before: Cooldown | None, now: datetime, first: float | None) -> Cooldown:
+    """The cool-down after a refusal, longer with each one; `first` overrides the first wait, seconds."""
+    usual, longest = REFUSALS.get(type(error), UNKNOWN_SECONDS)
+    strikes = 1 + (before.strikes if before else 0)
+    wait = backoff_seconds(strikes, usual if first is None else first, longest)
+    return Cooldown(attempt.pool, attempt.market, now + timedelta(seconds=wait), strikes, str(error))
 
 
 def serves(move: MoveRequest, offer: Offer) -> bool:
