@@ -262,7 +262,7 @@ class Planner:
             ranked, purpose = _as_bought(ranked, bought), f"{purpose}; {bought.why}"
         if ranked:
             return self._take(seen, own, ranked[0], purpose)
-        there = ((o, wrong_gpus(seen.image_gpus, o)) for o in self._offers if fits(seen.job, o))
+        there = ((o, wrong_gpus(seen.image_gpus, o.gpus)) for o in self._offers if fits(seen.job, o))
         gpus = (f"{o.pool.instance_type}: {why}" for o, why in there if why)
         why = next(filter(None, (*refusing(seen, self.snapshot.limits, self.now).values(), *gpus)), "")
         most, floor = max((o.memory_bytes for o in self.snapshot.offers), default=0), seen.memory_floor_bytes

@@ -43,8 +43,10 @@ def lacking(spec: JobSpec, there: Gpus) -> str | None:
     return None
 
 
-def unlike(image: Gpus, there: Gpus) -> str | None:
-    """Why a checkpoint made on these GPUs could not go on with those, or None."""
+def wrong_gpus(image: Gpus | None, there: Gpus) -> str | None:
+    """Why a checkpoint that was made on these GPUs could not go on with those, with both values, or None."""
+    if image is None:
+        return None
     if image.count != there.count:
         return f"it has {_counted(there)}, the checkpoint was made with {_counted(image)}"
     if not same_chip(image, there):
@@ -59,7 +61,10 @@ def same_chip(one: Gpus, other: Gpus) -> bool:
     few, many = sorted((_words(one.chip), _words(other.chip)), key=len)
     if not few <= many:
         return False
-    sizes = [size for g in (one, other) if (size := _memory(g))]
+    # Memory of each GPU in GB, from the name, or else as given; 0 = unknown.
+    words = [re.split(r"[^a-z0-9]+", g.chip.lower()) for g in (one, other)]
+    named = [next((x for w in some if (x := _gigabytes(w))), 0.0) for some in words]
+    sizes = [size for g, name in zip((one, other), named, strict=True) if (size := name or g.memory_bytes / GIB)]
     return len(sizes) < 2 or abs(sizes[0] - sizes[1]) <= MEMORY_SHARE * max(sizes)
 
 
@@ -70,12 +75,6 @@ def _words(chip: str) -> frozenset[str]:
 def _gigabytes(word: str) -> float:
     found = re.fullmatch(r"(\d{1,4})gb", word)
     return float(found[1]) if found else 0.0
-
-
-def _memory(g: Gpus) -> float:
-    """Memory of each GPU in GB, as given or from the name; 0 = unknown."""
-    named = next((x for w in re.split(r"[^a-z0-9]+", g.chip.lower()) if (x := _gigabytes(w))), 0.0)
-    return named or g.memory_bytes / GIB
 
 
 def _counted(g: Gpus) -> str:
@@ -107,11 +106,6 @@ def too_little(job: Job, offer: Offer) -> str | None:
     if offer.memory_bytes < job.spec.memory_bytes:
         return f"it has {offer.memory_bytes / GIB:.1f} GiB of memory, the job asks for {job.spec.memory_bytes / GIB:.1f}"
     return lacking(job.spec, offer.gpus)
-
-
-def wrong_gpus(image: Gpus | None, offer: Offer) -> str | None:
-    """Why a checkpoint that was made on these GPUs could not go on there, with both values, or None."""
-    return None if image is None else unlike(image, offer.gpus)
 
 
 def barred(job: Job, offer: Offer, limits: Limits) -> str | None:
@@ -168,17 +162,15 @@ def choose(
     seen: JobSeen, offers: Sequence[Offer], cooldowns: Sequence[Cooldown], policy: Policy, now: datetime, limits: Limits
 ) -> tuple[Sequence[Offer], list[tuple[Offer, str]]]:
     """The ranked offers, and the rejected ones with reasons."""
-    job = seen.job
     passed: list[tuple[Offer, str]] = []
     free: list[Offer] = []
     for offer in offers:
         cool = cooling(offer, cooldowns, now)
-        why = too_little(job, offer) or wrong_gpus(seen.image_gpus, offer) or barred(job, offer, limits)
-        if why is not None:
-            passed.append((offer, why))
-        elif cool is not None:
-            passed.append((offer, f"left alone until {cool.until:%H:%M:%S}: {cool.reason}"))
-        else:
+        why = too_little(seen.job, offer) or wrong_gpus(seen.image_gpus, offer.gpus) or barred(seen.job, offer, limits)
+        if why is None and cool is not None:
+            why = f"left alone until {cool.until:%H:%M:%S}: {cool.reason}"
+        if why is None:
             free.append(offer)
-    ranked = policy.rank(job, free, now)
-    return ranked, passed
+        else:
+            passed.append((offer, why))
+    return policy.rank(seen.job, free, now), passed
