@@ -8,6 +8,7 @@ action again, and a token or nonce makes the second time harmless.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -40,11 +41,10 @@ from spotsurfer.model.actions import (
 )
 from spotsurfer.model.errors import CredentialsExpired, ProviderError, Throttled
 from spotsurfer.model.job import Attempt, AttemptNumber, AttemptState, InstanceId, Job, JobId, JobState, Wish, launch_token
-from spotsurfer.model.snapshot import InstanceSeen
 from spotsurfer.model.state_machine import ATTEMPT, AttemptEvent, JobEvent
 from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.clock import Clock
-from spotsurfer.ports.provider import InstanceState, InstanceView, LaunchPlan, Provider
+from spotsurfer.ports.provider import InstanceView, LaunchPlan, Provider
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import journal, observations, timeline
@@ -120,8 +120,6 @@ class Apply:
         }
         return handlers[type(action)](action)
 
-    # ---- rows
-
     def _load(self, job: JobId, number: AttemptNumber) -> Attempt:
         with self.engine.connect() as connection:
             return rows.load_attempt(connection, job, number)
@@ -134,29 +132,37 @@ class Apply:
 
     def _step(self, c: Connection, before: Attempt, event: AttemptEvent, reason: str, **changes: object) -> Attempt:
         view = self.instance_of(before.token, before.instance)
-        moved = effects.after(before, event, reason, self.clock.now(), _seen(view))
+        seen = None if view is None else effects.machine_seen(view)
+        moved = effects.after(before, event, reason, self.clock.now(), seen)
         saved = rows.save_attempt(c, replace(moved, **changes))  # type: ignore[arg-type]
         data: dict[str, str | float | None] = {"from": str(before.state), "to": str(saved.state), "event": str(event)}
         self._say(c, Kind.ATTEMPT, saved, f"{event}: {reason}" if reason else str(event), **data)
         return saved
 
-    # ---- actions
-
     def _plan(self, c: Connection, action: Plan) -> str:
         now = self.clock.now()
         attempt = effects.planned(action, self.family, self.lease_seconds, now)
         rows.add_attempt(c, attempt)
-        job = rows.load_job(c, action.job)
-        if job.state is JobState.QUEUED:
-            rows.save_job(c, effects.job_after(job, JobEvent.ATTEMPT_PLANNED, action.reason, None, now))
+        self._begin(c, action)
         price = attempt.price_usd_micros_per_hour
         text = f"{attempt.market} {attempt.pool}: {action.reason}"
         return self._say(c, Kind.PLANNED, attempt, text, usd_micros_per_hour=price, market=str(attempt.market))
 
+    def _begin(self, c: Connection, action: Plan | Recall) -> None:
+        """The job has an attempt now."""
+        job = rows.load_job(c, action.job)
+        if job.state is JobState.QUEUED:
+            rows.save_job(c, effects.job_after(job, JobEvent.ATTEMPT_PLANNED, action.reason, None, self.clock.now()))
+
     def _launch(self, action: Launch) -> Effect:
-        attempt = self._load(action.job, action.attempt)
+        a = attempt = self._load(action.job, action.attempt)
+        tags = {  # the same for every controller of the family: a repeated order may not differ from the first
+            "spotsurfer:family": self.family,
+            "spotsurfer:job": a.job,
+            "spotsurfer:attempt": str(a.number),
+        }
         try:
-            view = self.provider.launch(self._launch_plan(attempt))
+            view = self.provider.launch(LaunchPlan(a.token, a.pool, a.market, self.user_data(a), tags))
         except ProviderError as e:
             error = e
             if type(e) in REFUSALS:
@@ -177,14 +183,6 @@ class Apply:
             return False
         del self._unknown[attempt.token]
         return True
-
-    def _launch_plan(self, a: Attempt) -> LaunchPlan:
-        tags = {  # the same for every controller of the family: a repeated order may not differ from the first
-            "spotsurfer:family": self.family,
-            "spotsurfer:job": a.job,
-            "spotsurfer:attempt": str(a.number),
-        }
-        return LaunchPlan(a.token, a.pool, a.market, self.user_data(a), tags)
 
     def _refused(self, c: Connection, attempt: Attempt, error: ProviderError, why: str = "") -> str:
         known = {(k.pool, k.market): k for k in observations.cooldowns(c)}
@@ -208,10 +206,18 @@ class Apply:
         head = self._granting(action, f"grant-{attempt.token}")
         if log.append(head) is Appended.LOST:
             return lambda _: ("the head moved meanwhile: decided again", None)
-        return lambda c: (self._granted(c, attempt, head, action.reason), lambda: self.nudge(attempt))
+
+        def record(c: Connection) -> tuple[str, Callable[[], None]]:
+            changes = {"from_checkpoint": head.checkpoint, "head_number": head.number}
+            saved = self._step(c, attempt, AttemptEvent.EPOCH_GRANTED, action.reason, **changes)
+            said = self._say(c, Kind.GRANTED, saved, f"owns the job, {action.reason}", checkpoint=head.checkpoint)
+            return said, lambda: self.nudge(attempt)
+
+        return record
 
     def _granting(self, action: Grant | GiveBack, nonce: str) -> Head:
-        cpu_seconds = _cpu_of(self.heads.log(action.job).entries, action.checkpoint)
+        saved = (e for e in reversed(self.heads.log(action.job).entries) if e.checkpoint == action.checkpoint)
+        cpu_seconds = next((e.cpu_seconds for e in saved if action.checkpoint), 0.0)
         place = head_log.Place(action.after + 1, nonce, self.clock.now().isoformat())
         return head_log.granted(place, action.attempt, action.checkpoint, action.sequence, cpu_seconds)
 
@@ -232,12 +238,6 @@ class Apply:
             return said, lambda: self.nudge(attempt)
 
         return record
-
-    def _granted(self, c: Connection, attempt: Attempt, head: Head, start: str) -> str:
-        saved = self._step(
-            c, attempt, AttemptEvent.EPOCH_GRANTED, start, from_checkpoint=head.checkpoint, head_number=head.number
-        )
-        return self._say(c, Kind.GRANTED, saved, f"owns the job, {start}", checkpoint=head.checkpoint)
 
     def _ask(self, action: Ask) -> Effect:
         attempt = self._load(action.job, action.attempt)
@@ -260,14 +260,16 @@ class Apply:
     def _pace(self, action: Pace) -> Effect:
         """Tell the agent if the interval changes; the row records the policy's answer in any case."""
         attempt = self._load(action.job, action.attempt)
+        changed = action.seconds != attempt.pace_seconds
         after = replace(attempt, pace_seconds=action.seconds, pace_saves=action.saves, pace_why=action.reason)
-        if action.seconds == attempt.pace_seconds:
-            return lambda c: (_keep(c, after, action.reason), None)
-        after = replace(after, desired_sequence=attempt.desired_sequence + 1)
-        self._tell(after, Want.RUN, action.reason)
+        if changed:
+            after = replace(after, desired_sequence=attempt.desired_sequence + 1)
+            self._tell(after, Want.RUN, action.reason)
 
-        def record(c: Connection) -> tuple[str, Callable[[], None]]:
+        def record(c: Connection) -> tuple[str, Callable[[], None] | None]:
             saved = rows.save_attempt(c, after)
+            if not changed:
+                return action.reason, None
             said = self._say(c, Kind.PACED, saved, action.reason, interval_seconds=action.seconds)
             return said, lambda: self.nudge(attempt)
 
@@ -286,29 +288,21 @@ class Apply:
             changes = {"head_number": grant.number}
             if action.event is AttemptEvent.EPOCH_GRANTED:
                 changes |= {"from_checkpoint": grant.checkpoint}
-        pause = self._pause(c, attempt) if action.event is AttemptEvent.WORKLOAD_STARTED else None
+        pause = None
+        if action.event is AttemptEvent.WORKLOAD_STARTED:
+            now, entries = self.clock.now(), self.heads.log(attempt.job).entries
+            final = next((e for e in reversed(entries) if e.final and e.checkpoint == attempt.from_checkpoint), None)
+            pause = past_attempts.measure(c, attempt, written_at(final, now) if final is not None else None, now)
         if pause is not None:
             changes = {"pause_seconds": pause.seconds}
         saved = self._step(c, attempt, action.event, action.reason, **changes)
         if pause is not None:
             self._say(c, Kind.MOVED, saved, str(pause), pause_seconds=pause.seconds, **asdict(pause))
-        if saved.state is AttemptState.RELEASED:
-            self._tidy(saved)
+        if saved.state is AttemptState.RELEASED:  # no listing is to show its objects any more
+            keys = [object_keys.live_key(saved.job, saved.number), object_keys.desired_key(saved.job, saved.number)]
+            with suppress(StoreError):  # a leftover report costs a line in a listing: it is ignored as its attempt is over
+                self.store.delete(keys)
         return f"{action.event}: {action.reason}"
-
-    def _pause(self, c: Connection, attempt: Attempt) -> past_attempts.Pause | None:
-        """The pause that ends as the attempt begins to run."""
-        now, entries = self.clock.now(), self.heads.log(attempt.job).entries
-        final = next((e for e in reversed(entries) if e.final and e.checkpoint == attempt.from_checkpoint), None)
-        return past_attempts.measure(c, attempt, written_at(final, now) if final is not None else None, now)
-
-    def _tidy(self, a: Attempt) -> None:
-        """Remove the objects of an attempt that is over, so that no listing shows them any more."""
-        keys = [object_keys.live_key(a.job, a.number), object_keys.desired_key(a.job, a.number)]
-        try:
-            self.store.delete(keys)
-        except StoreError:
-            return  # a leftover report costs a line in a listing, not money; it is ignored as its attempt is over
 
     def _terminate(self, action: Terminate) -> Effect:
         attempt = self._load(action.job, action.attempt)
@@ -332,9 +326,7 @@ class Apply:
         now = self.clock.now()
         attempt = effects.recalled(action, grant, token, self.instance_of(token, None), self.lease_seconds, now)
         rows.add_attempt(c, attempt)
-        job = rows.load_job(c, action.job)
-        if job.state is JobState.QUEUED:
-            rows.save_job(c, effects.job_after(job, JobEvent.ATTEMPT_PLANNED, action.reason, None, now))
+        self._begin(c, action)
         return self._say(c, Kind.PLANNED, attempt, action.reason, market=str(attempt.market))
 
     def _close(self, action: Close) -> Effect:
@@ -370,22 +362,6 @@ class Apply:
         return lambda c: (self._say(c, Kind.SWEPT, None, f"{action.instance}: {action.reason}"), None)
 
 
-def _seen(view: InstanceView | None) -> InstanceSeen | None:
-    if view is None:
-        return None
-    gone = view.state is InstanceState.GONE
-    return InstanceSeen(view.id, view.token, gone, view.reclaimed, view.launched_at, view.ended_at)
-
-
 def _grant_of(entries: list[Head], attempt: AttemptNumber) -> Head:
     """The newest grant of an attempt, which has one."""
     return next(e for e in reversed(entries) if e.kind is HeadKind.GRANT and e.epoch == attempt)
-
-
-def _keep(c: Connection, attempt: Attempt, text: str) -> str:
-    rows.save_attempt(c, attempt)
-    return text
-
-
-def _cpu_of(entries: list[Head], checkpoint: str | None) -> float:
-    return next((e.cpu_seconds for e in reversed(entries) if e.checkpoint == checkpoint and checkpoint), 0.0)

@@ -12,7 +12,7 @@ from spotsurfer.model.job import Attempt, AttemptState, Job, Wish, launch_token
 from spotsurfer.model.market import Market, Pool
 from spotsurfer.model.snapshot import InstanceSeen
 from spotsurfer.model.state_machine import ATTEMPT, JOB, AttemptEvent, JobEvent, advance
-from spotsurfer.ports.provider import InstanceView
+from spotsurfer.ports.provider import InstanceState, InstanceView
 from spotsurfer.store.head_logs import written_at
 
 # The first of these events that an attempt takes is the reason of its end.
@@ -90,6 +90,12 @@ def recalled(
         launched_at=view.launched_at if view is not None else None,
         lease_seconds=max(lease_seconds, UNKNOWN_LEASE_SECONDS),
     )
+
+
+def machine_seen(view: InstanceView) -> InstanceSeen:
+    """A machine of the cloud's listing, as decisions see it."""
+    gone = view.state is InstanceState.GONE
+    return InstanceSeen(view.id, view.token, gone, view.reclaimed, view.launched_at, view.ended_at)
 
 
 def after(attempt: Attempt, event: AttemptEvent, reason: str, now: datetime, seen: InstanceSeen | None = None) -> Attempt:
