@@ -229,7 +229,7 @@ def test_a_copy_that_fails_leaves_nothing(room: Room, monkeypatch: pytest.Monkey
     def full(*_: object) -> None:
         raise StoreError("no")
 
-    monkeypatch.setattr(room.forks, "_inputs", full)
+    monkeypatch.setattr(room.forks, "_output", full)
     with pytest.raises(Exception, match="can't be copied"):
         room.forks.fork(Order(JOB), an_operation())
     assert not room.store.list("jobs/job-copy/")

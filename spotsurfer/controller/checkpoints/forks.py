@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from spotsurfer_wire import head_log, json_codec, manifest, object_keys, sealed_objects
-from spotsurfer_wire.crypto import Keys
 from spotsurfer_wire.head_log import HeadLog
 from spotsurfer_wire.json_codec import ProtocolError
 from spotsurfer_wire.manifest import Manifest
@@ -115,16 +114,21 @@ class Forks:
             raise NotFound(f"checkpoint {checkpoint} of {parent.id} was removed; `spotsurfer checkpoints` lists what there is")
         image = manifest.decode(data, keys, parent.id, checkpoint)
         self._objects(parent.id, child, image, operation)
-        self._pins(parent.id, child)
+        for key in (object_keys.image_key, object_keys.inputs_key):  # the names of image and inputs mean the same for the copy
+            if self._store.get(key(parent.id)) is not None:
+                self._store.copy(key(parent.id), key(child))
         if not order.rehearsal:
-            self._inputs(parent.id, child)
+            prefix = object_keys.input_key(parent.id, "")
+            for x in self._store.list(prefix):
+                self._store.copy(x.key, object_keys.input_key(child, x.key.removeprefix(prefix)))
             self._output(parent.id, child, image, entries)
         mine = replace(image, id=FIRST, job=child, epoch=0, sequence=1, base=None, lineage=parent.lineage or parent.id)
         self._store.create(object_keys.manifest_key(child, FIRST), manifest.encode(mine, keys))
         place = head_log.Place(1, f"fork-{child}", self._checkpoints.clock.now().isoformat())
         first = head_log.forked(place, FIRST, mine.cpu_seconds)
         self._store.create(object_keys.head_key(child, 1), json_codec.encode(first))
-        self._secrets(parent.id, child, keys)
+        if found := sealed_objects.fetch_secrets(self._store, keys, parent.id):  # a sealed object opens for one job only
+            self._store.create(object_keys.secrets_key(child), sealed_objects.seal_secrets(found, keys, child))
         self._spec(parent.id, child, order)
         return self._row(parent, child, checkpoint, order)
 
@@ -141,17 +145,6 @@ class Forks:
             for n, _ in enumerate(pool.map(lambda p: self._store.copy(*p), pairs)):
                 operation.progress("copying", n + 1, len(pairs))
 
-    def _pins(self, parent: str, child: str) -> None:
-        """Copy the pins, so that the names of container image and inputs mean the same as for the parent."""
-        for key in (object_keys.image_key, object_keys.inputs_key):
-            if self._store.get(key(parent)) is not None:
-                self._store.copy(key(parent), key(child))
-
-    def _inputs(self, parent: str, child: str) -> None:
-        prefix = object_keys.input_key(parent, "")
-        for x in self._store.list(prefix):
-            self._store.copy(x.key, object_keys.input_key(child, x.key.removeprefix(prefix)))
-
     def _output(self, parent: str, child: str, image: Manifest, entries: Sequence[Head]) -> None:
         """Copy the output that the job had printed by then, as that of an attempt 0.
 
@@ -160,11 +153,10 @@ class Forks:
         for tries_left in reversed(range(OUTPUT_TRIES)):
             try:
                 self._printed(parent, child, image, chain(entries, image.epoch))
+                break
             except StoreError:
                 if not tries_left:
                     raise
-            else:
-                return
 
     def _printed(self, parent: str, child: str, image: Manifest, attempts: Sequence[int]) -> None:
         pieces = {x.key: x for x in self._store.list(object_keys.log_prefix(parent))}
@@ -181,11 +173,6 @@ class Forks:
                 if data is None:
                     raise StoreError(f"{s.key} is gone")
                 self._store.create(key, data)
-
-    def _secrets(self, parent: str, child: str, keys: Keys) -> None:
-        """Seal the secrets anew, because a sealed object opens for one job only."""
-        if found := sealed_objects.fetch_secrets(self._store, keys, parent):
-            self._store.create(object_keys.secrets_key(child), sealed_objects.seal_secrets(found, keys, child))
 
     def _spec(self, parent: str, child: str, order: Order) -> None:
         data = self._store.get(object_keys.spec_key(parent))

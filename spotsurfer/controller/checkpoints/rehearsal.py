@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,7 +40,6 @@ LIFE_SECONDS = 2400.0  # then the machine powers itself off in any case
 class _Seen:
     """How far the rehearsal came."""
 
-    ready_at: float = 0.0
     granted_at: float = 0.0
     alive_at: float = 0.0
     first: Report | None = None
@@ -107,7 +107,10 @@ class Rehearsals:
     def _watch(self, child: Job, seen: _Seen, operation: Operation, until: float) -> None:
         while True:
             job, attempt, report = self._look(child)
-            self._stage(operation, seen, attempt)
+            if attempt is not None and attempt.granted_at is not None and not seen.granted_at:
+                seen.granted_at = time.monotonic()
+            stage = "waiting for a machine" if not seen.granted_at else "restoring"
+            operation.progress("watching" if seen.alive_at else stage)
             why = _failed(job, attempt, report)
             if why:
                 raise RehearsalFailed(f"{why.rstrip('.')}.")
@@ -117,27 +120,15 @@ class Rehearsals:
                 raise RehearsalFailed(f"it was not seen alive within {LIMIT_SECONDS:.0f} s: {job.reason or operation.stage}.")
             time.sleep(LOOK_SECONDS)
 
-    def _stage(self, operation: Operation, seen: _Seen, attempt: Attempt | None) -> None:
-        now = time.monotonic()
-        if attempt is not None and attempt.granted_at is not None and not seen.granted_at:
-            seen.granted_at = now
-        stage = "waiting for a machine" if not seen.granted_at else "restoring"
-        operation.progress("watching" if seen.alive_at else stage)
-
     def _moved(self, child: Job, seen: _Seen, report: Report) -> bool:
         """Whether it was watched long enough. A program that only sleeps is alive, too: then only its processes show that."""
         now = time.monotonic()
-        seen.printed = self._printed(child)
+        with suppress(StoreError):
+            seen.printed = printed_bytes(self._checkpoints.store.list(object_keys.log_prefix(child.id)))
         if not seen.alive_at:
             seen.alive_at, seen.first, seen.printed_before = now, report, seen.printed
         seen.last = report
         return now - seen.alive_at >= LIVES_SECONDS and seen.first is not None and report.sequence > seen.first.sequence
-
-    def _printed(self, child: Job) -> int:
-        try:
-            return printed_bytes(self._checkpoints.store.list(object_keys.log_prefix(child.id)))
-        except StoreError:
-            return 0
 
     def _look(self, child: Job) -> tuple[Job, Attempt | None, Report | None]:
         with self._checkpoints.engine.connect() as c:
@@ -148,12 +139,9 @@ class Rehearsals:
         return job, newest, reports.get((child.id, newest.number)) if newest is not None else None
 
     def _end(self, child: Job) -> None:
-        try:
+        self._under_way.discard(child.id)
+        with suppress(Conflict):  # it ended by itself
             self._cancel(child.id)
-        except Conflict:
-            pass  # it ended by itself
-        finally:
-            self._under_way.discard(child.id)
 
     def _result(self, parent: Job, child: Job, checkpoint: str, seen: _Seen, began: float) -> dict[str, Any]:
         first, last = seen.first, seen.last
