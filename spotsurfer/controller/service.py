@@ -189,7 +189,7 @@ class ControllerService:
             usd_micros=self.observer.costs.of_job(job.id),
             usd_micros_on_demand=sum(c.usd_micros_on_demand for c in costs),
             moves=moves(attempts),
-            steps=self._steps(job, attempts, reports) if head is None else self._steps_of(job, attempts, reports),
+            steps=self._steps(job, attempts, reports, single=head is not None),
             forecast=None if head is None or job.state in ENDED else self.loop.forecast(job.id),
             ports=() if job.state in ENDED else port_statuses(job, ports, self.front.address),
             size=self.loop.size_of(job.id),
@@ -197,13 +197,14 @@ class ControllerService:
             image_digest="" if head is None else self.images.of(job.id, job.spec.image),
         )
 
-    def _steps_of(self, job: Job, attempts: list[Attempt], reports: dict[tuple[str, int], Report]) -> Sequence[StepRun]:
-        """The steps from the head log if the job is over, else from the newest machine."""
-        entries = self.heads.log(job.id).entries
+    def _steps(
+        self, job: Job, attempts: list[Attempt], reports: dict[tuple[str, int], Report], single: bool
+    ) -> Sequence[StepRun]:
+        """The steps from the newest machine that told them; of a single job that is over, from the head log."""
+        entries = self.heads.log(job.id).entries if single else []
         done = entries[-1].done if entries else None
-        return done.steps if done is not None and done.steps else self._steps(job, attempts, reports)
-
-    def _steps(self, job: Job, attempts: list[Attempt], reports: dict[tuple[str, int], Report]) -> Sequence[StepRun]:
+        if done is not None and done.steps:
+            return done.steps
         told = [reports.get((job.id, a.number)) for a in reversed(attempts)]
         return next((r.steps for r in told if r is not None and r.steps), [])
 

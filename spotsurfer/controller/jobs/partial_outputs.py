@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from spotsurfer_wire import json_codec, object_keys
 from spotsurfer_wire.head_log import HEAD_BYTES_MAX
 from spotsurfer_wire.json_codec import ProtocolError
-from spotsurfer_wire.messages import Partial, Report
+from spotsurfer_wire.messages import Partial
 from spotsurfer_wire.store.port import FileStore, StoreError
 from sqlalchemy import Engine
 
 from spotsurfer.core.facts.attempt_view import holder_of
 from spotsurfer.model.errors import Conflict, NotFound, StoreUnwritable
-from spotsurfer.model.job import HOLDS, Attempt, Job
+from spotsurfer.model.job import HOLDS, Job
 from spotsurfer.ports.service import OutputFile, PartialSeen
 from spotsurfer.state import jobs as rows
 from spotsurfer.store.agent_reports import Reports
@@ -49,17 +49,13 @@ class Partials:
         if found is not None:
             files = [OutputFile(path, one.size, one.sha256) for path, one in sorted(found.files.items())]
             return PartialSeen(number, True, found.attempt, found.step, found.at, files, found.missing)
-        self._pending(row, number, asked, report)
-        return PartialSeen(number, False, asked.number if asked is not None else 0, "", "", [], [])
-
-    def _pending(self, job: Job, number: int, asked: Attempt | None, report: Report | None) -> None:
-        """Raises Conflict if a request can't be answered any more."""
-        again = f"`spotsurfer outputs --partial {job.id}` asks again"
+        again = f"`spotsurfer outputs --partial {row.id}` asks again"
         if asked is None or asked.state not in HOLDS:
-            raise Conflict(f"job {job.id} left its machine before it uploaded what it had written; {again} when it runs")
+            raise Conflict(f"job {row.id} left its machine before it uploaded what it had written; {again} when it runs")
         if report is not None and report.partial >= number:
             why = report.partial_error or "a newer request took the place of this one"
-            raise Conflict(f"job {job.id}: {why}; {again}")
+            raise Conflict(f"job {row.id}: {why}; {again}")
+        return PartialSeen(number, False, asked.number, "", "", [], [])
 
     def _list(self, job: Job, number: int) -> Partial | None:
         prefix = object_keys.partials_prefix(job.id)

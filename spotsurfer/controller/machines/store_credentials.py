@@ -179,7 +179,9 @@ class Renewals:
             self._issued[key] = failed(before, e, now)
             log.warning("access.failed", job=a.job, attempt=a.number, error=str(e))
             if before is None or before.said != str(e):
-                self._tell(a, f"no credentials for the store could be handed to attempt {a.number}: {e}")
+                text = f"no credentials for the store could be handed to attempt {a.number}: {e}"
+                with self.engine.begin() as c:
+                    timeline.add(c, Moment(self.clock.now(), a.job, a.number, str(Kind.ALERT), text))
         else:
             log.info("access.handed", job=a.job, attempt=a.number, until=str(self._issued[key].renew_at))
 
@@ -193,10 +195,6 @@ class Renewals:
         data = seal_handout(handout, self.secret_of(a.job, a.number), a.job, a.number)
         self.store.put(object_keys.handout_key(a.job, a.number), data)
         return after
-
-    def _tell(self, a: Attempt, text: str) -> None:
-        with self.engine.begin() as c:
-            timeline.add(c, Moment(self.clock.now(), a.job, a.number, str(Kind.ALERT), text))
 
     def _remove(self, keys: Sequence[Key]) -> None:
         """Remove the objects of machines that are gone, only for tidiness: their credentials expire by themselves."""
