@@ -10,6 +10,7 @@ closes the breaker or opens it for longer. Orders take turns at that, so that on
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -36,6 +37,7 @@ from spotsurfer.ports.provider import (
     Listing,
     Provider,
     QueueMessage,
+    StoreAccess,
     Witness,
 )
 
@@ -96,7 +98,6 @@ class Guarded:
         self.name: str = provider.name
         self.capabilities: Capabilities = provider.capabilities
         self.witness: Witness | None = None if provider.witness is None else _GuardedWitness(provider.witness, self)
-        self.outlet, self.store_access, self.check_inputs = provider.outlet, provider.store_access, provider.check_inputs
 
     def call(self, kind: str, what: Callable[[], T], who: str = "") -> T:
         """Make a call of this kind, or raise Throttled with its last error. `who` takes turns with other callers."""
@@ -133,6 +134,18 @@ class Guarded:
     def describe(self) -> Listing:
         """See Provider."""
         return self.call("describe", self._provider.describe)
+
+    def outlet(self, instance: InstanceId) -> socket.socket:
+        """See Provider."""
+        return self._provider.outlet(instance)
+
+    def store_access(self, job: str, attempt: int) -> StoreAccess:
+        """See Provider."""
+        return self._provider.store_access(job, attempt)
+
+    def check_inputs(self, job: str, inputs: Sequence[str]) -> None:
+        """See Provider."""
+        self._provider.check_inputs(job, inputs)
 
     def credentials(self, job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
         """See Provider."""
