@@ -22,7 +22,7 @@ from spotsurfer.model.snapshot import JobSeen, Snapshot
 from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import observations, timeline, usage
+from spotsurfer.state import observations, timeline, usage_history
 
 # ---- Progress: the time that a job ran, without work that was lost with a machine and must be repeated
 
@@ -206,7 +206,7 @@ class EventRecorder:
 
     def _report(self, c: Connection, interruptions: InterruptionEvents, r: Report, now: datetime) -> None:
         _, before = self._last.get((r.job, r.attempt), (now, None))
-        usage.add(c, r.job, r.attempt, windows(r, now, newest(before)))
+        usage_history.add(c, r.job, r.attempt, windows(r, now, newest(before)))
         observations.set_usage(c, r, now)
         for kind, text, data in news(before, r):
             if kind is Kind.NOTICE and r.notice is not None:

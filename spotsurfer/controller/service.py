@@ -44,7 +44,7 @@ from spotsurfer.ports.service import (
     UsageSeen,
     Why,
 )
-from spotsurfer.state import exposed_ports, observations, timeline, usage
+from spotsurfer.state import exposed_ports, observations, timeline, usage_history
 from spotsurfer.state import jobs as rows
 from spotsurfer.store import job_output
 from spotsurfer.store.agent_reports import ImageDigests
@@ -304,7 +304,7 @@ class ControllerService:
     def usage(self, job: str, since: datetime | None = None) -> Sequence[UsageSeen]:
         """A job's usage."""
         with self.engine.connect() as connection:
-            return usage.read(connection, rows.find_job(connection, job).id, since)
+            return usage_history.read(connection, rows.find_job(connection, job).id, since)
 
     def spots(self) -> Mapping[str, Sequence[SpotSeen]]:
         """When spot was available, by pool."""

@@ -102,8 +102,6 @@ def _awaited(snapshot: Snapshot, quiet: Sequence[AttemptView], since: datetime, 
     )
 
 
-# ---- The decision
-
 TROUBLE_SECONDS = 600.0  # for a final save without a forecast
 
 

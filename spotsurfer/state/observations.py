@@ -78,8 +78,6 @@ def notices_of(connection: Connection, instances: Collection[str]) -> dict[str, 
     return found
 
 
-# ---- Cool-downs, prices over time, and last reports
-
 log = structlog.get_logger()
 RUNG = "rung"  # beside a report: its protection, or the last one while the job ran there
 USAGE_TOLD = 2  # windows: the last whole one and the one that grows

@@ -20,8 +20,6 @@ from spotsurfer_wire.store.port import FileStore, Listed, StoreError
 from spotsurfer.model.errors import Conflict
 from spotsurfer.ports.service import LogAsk, LogPart, LogPlace
 
-# ---- Streams and results
-
 T = TypeVar("T")
 PIECE_BYTES = 4 << 20
 STREAMS = ("out", "err")

@@ -31,7 +31,7 @@ from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.clock import Clock
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import observations, timeline, usage
+from spotsurfer.state import observations, timeline, usage_history
 from spotsurfer.store.garbage_collector import Asked, Collector, Step
 from spotsurfer.store.head_logs import ENTRIES_AT_ONCE, HeadLogs
 
@@ -89,7 +89,7 @@ class CheckpointGc:
     def look(self) -> None:
         """Mark and collect for every job; a failure of one job does not affect the others."""
         with self._checkpoints.engine.begin() as c:
-            usage.thin(c, self._checkpoints.clock.now())
+            usage_history.thin(c, self._checkpoints.clock.now())
         with self._checkpoints.engine.connect() as c:
             jobs = [j for j in rows.all_jobs(c) if not self._is_done_with(j)]
             attempts = rows.attempts(c, [j.id for j in jobs])

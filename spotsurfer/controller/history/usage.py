@@ -14,7 +14,7 @@ from spotsurfer.core.facts.attempt_view import holder_of
 from spotsurfer.core.scheduling.suspension import followed
 from spotsurfer.model.job import Attempt, JobId
 from spotsurfer.model.snapshot import JobSeen, QuietSeen, Snapshot
-from spotsurfer.state import usage
+from spotsurfer.state import usage_history
 
 # ---- Usage windows: an agent's windows, placed on our clock (pure)
 
@@ -84,7 +84,7 @@ class Idleness:
             wanted = timedelta(seconds=seen.job.spec.idle_seconds or 0.0)
             since = now - wanted - AGAIN if before is None else before.until - AGAIN
             with self._engine.connect() as connection:
-                found = usage.read(connection, seen.job.id, since)
+                found = usage_history.read(connection, seen.job.id, since)
             windows = ((u.at, u.window) for u in found if u.attempt == holder.number)
             self._known[key] = followed(before, windows, seen.job.spec)
         quiet = self._known[key]

@@ -25,7 +25,7 @@ from spotsurfer.model.snapshot import JobSeen, SizeSeen, Snapshot
 from spotsurfer.ports.policies import Earlier, Size, cheapest_holding
 from spotsurfer.ports.service import UsageSeen
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import observations, usage
+from spotsurfer.state import observations, usage_history
 
 # ---- Earlier runs: usage of earlier runs of the same named step, from the history that is kept anyway
 #
@@ -87,7 +87,7 @@ class EarlierRuns:
 
     def _read(self, job: Job) -> Past | None:
         with self._engine.connect() as connection:
-            windows = [u.window for u in usage.read(connection, job.id)]
+            windows = [u.window for u in usage_history.read(connection, job.id)]
             said = observations.rungs(connection, job.id)
         whole = [w for w in windows if is_whole(w)]
         if not whole or job.ended_at is None:
@@ -162,7 +162,7 @@ def _open(snapshot: Snapshot, now: datetime) -> list[Offer]:
 
 # ---- Running jobs: asks size policies with the usage of each job, and remembers each policy's state
 #
-# This state is not stored: a restarted controller asks again with the same history (`state/usage.py`) and gets the same answer.
+# This state is not stored: a restarted controller asks again with the same history, and gets the same answer.
 
 LOOK_SECONDS = 10.0  # between two queries for a job's new usage
 BEFORE = timedelta(seconds=60)  # windows are placed on our clock by the arrival of their report: not to the second
@@ -291,7 +291,7 @@ class Rightsizing:
         last = ride.sizing.last
         since = max(a.since for a in seen.attempts) - KEPT if last is None else last.at - BEFORE
         with self._engine.connect() as connection:
-            windows = usage.read(connection, seen.job.id, since)
+            windows = usage_history.read(connection, seen.job.id, since)
         missed = {number for number, report in words.items() if report.near_miss is not None}
         for key, look in looks(windows, self._slices):
             if key > ride.told:

@@ -83,8 +83,6 @@ def _counted(g: Gpus) -> str:
     return f"{g.count} GPU{'s' if g.count > 1 else ''}" + (f" ({g.chip})" if g.chip else "")
 
 
-# ---- Offers
-
 ALLOWED = {
     MarketChoice.SPOT: frozenset({Market.SPOT}),
     MarketChoice.ON_DEMAND: frozenset({Market.ON_DEMAND}),
