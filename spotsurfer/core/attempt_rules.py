@@ -24,7 +24,7 @@ OUTCOMES: dict[str, tuple[E, str]] = {
     "store": (E.STORE_FAILED, "the store did not answer"),  # the same checkpoint again
     "refused": (E.RESTORE_REFUSED, "the machine could not go on with the checkpoint"),  # the same one, another machine type
     "image": (E.STORE_FAILED, "the job's container image can't be used"),  # no fault of a checkpoint; the job is held
-    "input": (E.STORE_FAILED, "an input of the job can't be had"),
+    "input": (E.STORE_FAILED, "an input of the job can't be fetched"),
     "secrets": (E.STORE_FAILED, "the job's secrets do not open"),
     "user": (E.STORE_FAILED, "the job's user does not exist there"),
 }

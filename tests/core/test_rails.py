@@ -70,7 +70,7 @@ def test_a_preview_is_what_decide_would_do() -> None:
     ("changes", "spec", "words"),
     [
         ({"listing_complete": False}, {}, "partial view"),
-        ({"offers": ()}, {}, "no machine can be had"),
+        ({"offers": ()}, {}, "no machine is on offer"),
         ({"limits": Limits(instances_max=0)}, {}, "limits.instances_max = 0"),
         ({"limits": Limits(budget_usd_micros=1)}, {}, "limits.budget_usd"),
         ({}, {"budget_usd_micros": 1}, "the job's budget"),

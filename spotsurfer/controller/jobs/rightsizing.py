@@ -236,7 +236,7 @@ class Rightsizing:
                 return self._first(snapshot, seen, now)
             ride = self._ride(snapshot, seen, now)
         except Exception as e:  # third-party code makes it: no exception of it may stop the fleet
-            alarm, here = f"the size policy can't be had: {type(e).__name__}: {e}", had[-1].pool.instance_type if had else ""
+            alarm, here = f"the size policy can't be made: {type(e).__name__}: {e}", had[-1].pool.instance_type if had else ""
             return replace(seen, size=SizeSeen(here, here, False, frozenset(), 0, alarm, alarm))
         if ride is None:
             return None

@@ -33,7 +33,7 @@ def evidence(snapshot: Snapshot, now: datetime) -> Evidence:
     return {**snapshot.past, **{k: snapshot.past.get(k, Fates()) + f for k, f in alive.items()}}
 
 
-def told(snapshot: Snapshot, known: Evidence) -> Sequence[Offer]:
+def with_evidence(snapshot: Snapshot, known: Evidence) -> Sequence[Offer]:
     """The offers, each with the lives of the machines of all jobs that were in its pool, and the GPU driver seen there."""
     offers = [replace(o, lives=known[o.pool, o.market].lives) if (o.pool, o.market) in known else o for o in snapshot.offers]
     drivers = snapshot.gpu_drivers  # by region: all machines of a region boot one image, which has one driver

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from spotsurfer.common.backoff import backoff_seconds
 from spotsurfer.core.facts.attempt_view import AttemptView, holder_of, wanted
 from spotsurfer.core.facts.ownership import late, refusing, tried_since
-from spotsurfer.core.facts.pool_evidence import evidence, told
+from spotsurfer.core.facts.pool_evidence import evidence, with_evidence
 from spotsurfer.core.scheduling import capacity as hard
 from spotsurfer.core.scheduling import preemption
 from spotsurfer.core.scheduling.deadline import MARKETS, Bought, weighed
@@ -118,7 +118,7 @@ PRESSED = "its memory was about to end on the present machine"
 MOVE = "its user asked for a move"
 DOUBTED = "a new machine shows whether the store takes reports"
 ADVISED = "the cloud advises to leave the present machine"
-NO_MACHINE = "no machine can be had now that fits and may be tried"
+NO_MACHINE = "no machine is on offer now that fits and may be tried"
 
 
 class Planner:
@@ -135,7 +135,7 @@ class Planner:
         self.snapshot, self._policy, self.now = snapshot, Trusted(policy), now
         self._purchase, self._interval = purchase, interval
         self._known = evidence(snapshot, now)
-        self._offers = told(snapshot, self._known)
+        self._offers = with_evidence(snapshot, self._known)
         self._alarms: list[str] = []
         self.bought: dict[JobId, Bought | None] = {}
         self._planned: list[Offer] = []
@@ -268,7 +268,7 @@ class Planner:
         most, floor = max((o.memory_bytes for o in self.snapshot.offers), default=0), seen.memory_floor_bytes
         text = NO_MACHINE
         if why:
-            text = f"no machine that can be had could go on with its checkpoint: {why}"
+            text = f"no machine on offer could go on with its checkpoint: {why}"
         elif most < floor:
             larger = f"it waits for one with {floor / GIB:.1f} GiB; the largest on offer has {most / GIB:.1f}"
             text = f"its memory ended, or was about to, on a smaller machine, so {larger}"
@@ -314,7 +314,7 @@ class Planner:
             offer = of_size(seen.size, here.market, self._ranked(seen))
             if offer is not None:
                 return self._take(seen, own, offer, f"{SIZED}: {seen.size.why}")
-            self.reject(job, f"to {seen.size.kind}", "it can't be had now at the price that was reckoned with")
+            self.reject(job, f"to {seen.size.kind}", "it is not on offer now at the expected price")
         if (bought := self._weighed(seen)) is not None:
             return self._for_price(seen, own, here.market, bought)
         for offer in self._ranked(seen):
@@ -415,7 +415,7 @@ def pause_of(holder: AttemptView) -> PauseSeen:
 
 def preview(job: Job, snapshot: Snapshot, policy: Policy, now: datetime) -> Preview:
     """A dry run: the launches for a job that is not submitted yet, in order, and why no other offers."""
-    seen, offers = JobSeen(job, ()), told(snapshot, evidence(snapshot, now))
+    seen, offers = JobSeen(job, ()), with_evidence(snapshot, evidence(snapshot, now))
     choices, rejected = choose(seen, offers, snapshot.cooldowns, policy, now, snapshot.limits)
     if not snapshot.listing_complete:
         obstacle = "the cloud's listing is not complete: nothing is launched on a partial view"

@@ -109,16 +109,16 @@ def too_little(job: Job, offer: Offer) -> str | None:
 def barred(job: Job, offer: Offer, limits: Limits) -> str | None:
     """The limit of operator or user that forbids an offer. None = it may be bought."""
     kind, price = offer.pool.instance_type, offer.price_usd_micros_per_hour
-    for types, whose in ((limits.instance_types, "limits.instance_types"), (job.spec.instance_types, "its instance_types")):
+    for types, setting in ((limits.instance_types, "limits.instance_types"), (job.spec.instance_types, "its instance_types")):
         if types and not any(fnmatchcase(kind, pattern) for pattern in types):
-            return f"{whose} allow only {', '.join(types)}"
-    for most, whose in (
+            return f"{setting} allow only {', '.join(types)}"
+    for most, setting in (
         (limits.price_max_usd_micros, "limits.price_max_usd"),
         (limits.hourly_max_usd_micros, "limits.hourly_max_usd"),
         (job.spec.price_max_usd_micros, "its price_max_usd"),
     ):
         if most is not None and price > most:
-            return f"it costs {usd(price)} USD an hour, {whose} is {usd(most)}"
+            return f"it costs {usd(price)} USD an hour, {setting} is {usd(most)}"
     if limits.gpus_max is not None and offer.gpus.count > limits.gpus_max:
         return f"it has {offer.gpus.count} GPUs, limits.gpus_max is {limits.gpus_max}"
     return None

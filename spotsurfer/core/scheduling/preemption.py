@@ -231,7 +231,7 @@ def held(snapshot: Snapshot, offer_for: OfferFor, now: datetime) -> Contest:
 
 def _way(claim: Claim) -> Way:
     more = f", {claim.level} by waiting" if claim.level != claim.priority else ""
-    more = ", whose deadline is near" if claim.level == URGENT else more
+    more = ", with a deadline that is near" if claim.level == URGENT else more
     return Way(claim.job, f"its machine goes to {claim.job} of priority {claim.priority}{more}; it comes back by itself")
 
 

@@ -131,7 +131,7 @@ def spare(course: Course, now: float) -> bool:
 
 
 def guard_rescue(course: Course, memory_bytes: float, now: float) -> int | None:
-    """The type for a job whose memory is at its limit; None = there is no larger type."""
+    """The type for a job that uses all the memory it may; None = there is no larger type."""
     kinds = course.terms.kinds
     least = kinds[course.here].usable_bytes * 1.001
     need = max(least, memory_bytes, course.peak_bytes, course.hinted_bytes)
