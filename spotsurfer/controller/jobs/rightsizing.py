@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 from spotsurfer.core.facts.attempt_view import AttemptView, cases, owners
 from spotsurfer.core.facts.ownership import refusing
 from spotsurfer.core.scheduling import rightsizing
-from spotsurfer.core.scheduling.placement import GIB, cooling
+from spotsurfer.core.scheduling.placement import GIB
 from spotsurfer.core.scheduling.rightsizing import LATEST, SILENT, Foretold, Look, SizeRules, Sizing, Usage, begins_on
 from spotsurfer.model.job import ENDED, HOLDS, SIZE_OFF, AttemptNumber, Job, JobId, rehearses
 from spotsurfer.model.job import AttemptState as A
@@ -157,7 +157,8 @@ def explained(job: Job, past: Sequence[Past], asked: str, kind: str) -> str:
 
 def _open(snapshot: Snapshot, now: datetime) -> list[Offer]:
     """The offers that are available now, as far as known."""
-    return [o for o in snapshot.offers if cooling(o, snapshot.cooldowns, now) is None]
+    cools = {(c.pool, c.market) for c in snapshot.cooldowns if c.until > now}
+    return [o for o in snapshot.offers if (o.pool, o.market) not in cools]
 
 
 # ---- Running jobs: asks size policies with the usage of each job, and remembers each policy's state

@@ -173,10 +173,8 @@ class Planner:
         bought = self._weighed(waiter.seen)
         if bought is not None:
             return waiter.attempt.market is not holder.attempt.market and MARKETS[waiter.attempt.market] is bought.buy
-        a, spec = (
-            waiter.attempt,
-            waiter.seen.job.spec,
-        )  # its own terms as an offer: the policy judges the machine as it was bought
+        a, spec = waiter.attempt, waiter.seen.job.spec
+        # Its own terms as an offer: the policy judges the machine as it was bought.
         prices = (a.price_usd_micros_per_hour, a.list_price_usd_micros_per_hour)
         offer = Offer(a.pool, a.market, *prices, spec.cpus, spec.memory_bytes)
         return self._policy.worth_moving(waiter.seen.job, holder.attempt, offer, self.now, pause_of(holder)) is not None
@@ -189,7 +187,7 @@ class Planner:
         if small := frozenset(c.attempt.number for c in waiters if self._has_less(c, floor)):
             return small
         if holder is None:
-            bought = self._weighed(seen)
+            bought = self._weighed(seen) if own else None
             forced = bought is not None and bought.forced and any(o.market is Market.ON_DEMAND for o in self._ranked(seen))
             return frozenset(c.attempt.number for c in waiters if forced and c.attempt.market is Market.SPOT)
         if self._leaving(holder) is not None:
@@ -301,9 +299,8 @@ class Planner:
             return None
         if holder.unsaved:
             return None  # a move would cost all its work: only its user or the cloud may cause that
-        gave_up = [
-            a for a in late(seen, self.snapshot.limits, self.now) if (a.store_failed and not a.granted_at) or a.restore_failed
-        ]
+        lately = late(seen, self.snapshot.limits, self.now)
+        gave_up = [a for a in lately if (a.store_failed and a.granted_at is None) or a.restore_failed]
         if gave_up:  # the next machine would fail alike
             self.reject(job, "a cheaper machine", gave_up[-1].reason)
             return None
