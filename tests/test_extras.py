@@ -8,10 +8,10 @@ import sys
 from collections.abc import Callable
 
 import pytest
+from spotsurfer_providers import cloud_secrets as secrets
 from spotsurfer_providers.aws import make
 
 from spotsurfer.common.plugins import EXTRA_OF, install_command, needed_for
-from spotsurfer.controller.jobs import secrets
 from spotsurfer.model.errors import HostUnfit
 from spotsurfer.ports.clock import SystemClock
 from spotsurfer.ports.provider import ProviderHost

@@ -15,6 +15,7 @@ from spotsurfer.model.errors import ConfigError, HostUnfit
 # ---- Groups of entry points; each maps a name to a maker.
 
 PROVIDERS = "spotsurfer.providers"
+SECRETS = "spotsurfer.secrets"  # secret services of clouds, by the kind of a secret
 DOCTOR = "spotsurfer.doctor"  # checks of providers
 POLICIES = "spotsurfer.policies"  # placement: which machine
 PLACEMENT = "spotsurfer.placement"  # which pool, for a job that may move at will

@@ -8,7 +8,8 @@ action again, and a token or nonce makes the second time harmless.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from spotsurfer_wire import head_log, json_codec, object_keys
@@ -19,6 +20,7 @@ from sqlalchemy import Connection, Engine
 
 from spotsurfer.controller import effects
 from spotsurfer.controller.history import past_attempts
+from spotsurfer.core.scheduling.placement import REFUSALS, cooled
 from spotsurfer.model.actions import (
     Action,
     Ask,
@@ -39,11 +41,10 @@ from spotsurfer.model.actions import (
 )
 from spotsurfer.model.errors import CredentialsExpired, ProviderError, Throttled
 from spotsurfer.model.job import Attempt, AttemptNumber, AttemptState, InstanceId, Job, JobId, JobState, Wish, launch_token
-from spotsurfer.model.snapshot import InstanceSeen
 from spotsurfer.model.state_machine import ATTEMPT, AttemptEvent, JobEvent
 from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.clock import Clock
-from spotsurfer.ports.provider import InstanceState, InstanceView, LaunchPlan, Provider
+from spotsurfer.ports.provider import InstanceView, LaunchPlan, Provider
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import journal, observations, timeline
@@ -57,9 +58,9 @@ UserData = Callable[[Attempt], str]
 OnEnd = Callable[[Connection, Job], Callable[[], None] | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Ports:
-    """The dependencies of Apply."""
+@dataclass
+class Apply:
+    """One action at a time; `instance_of` finds the machine of a token in the last listing, see Observer."""
 
     engine: Engine
     provider: Provider
@@ -67,22 +68,14 @@ class Ports:
     heads: HeadLogs
     clock: Clock
     family: str
-    generation: int
     user_data: UserData
     on_end: OnEnd
+    instance_of: InstanceOf
     launched: Callable[[], None] = lambda: None  # a machine was ordered, and its row says so
     nudge: Callable[[Attempt], None] = lambda _: None  # something new lies in the store for its agent
     first_cooldown_seconds: float | None = None
     lease_seconds: float = 60.0  # of machines that are ordered from now on
-
-
-class Apply:
-    """One action at a time; `instance_of` finds the machine of a token in the last listing, see Observer."""
-
-    def __init__(self, ports: Ports, instance_of: InstanceOf) -> None:
-        self._p = ports
-        self._instance_of = instance_of
-        self._unknown: dict[str, int] = {}  # launch token -> number of inconclusive answers
+    _unknown: dict[str, int] = field(default_factory=dict)  # launch token -> number of inconclusive answers
 
     def carry_out(self, action: Action) -> str:
         """Carry out the action and return a sentence about the outcome.
@@ -90,18 +83,18 @@ class Apply:
         Raises Stale if a row moved on, StoreError or ProviderError if the outcome is unknown. Then only the journal records
         the failure, and the next tick decides anew.
         """
-        now = self._p.clock.now()
-        with self._p.engine.begin() as connection:
+        now = self.clock.now()
+        with self.engine.begin() as connection:
             entry = journal.begin(connection, action_id(action), now)
         after: Callable[[], None] | None = None
         try:
             effect = self._effect(action)
-            with self._p.engine.begin() as connection:
+            with self.engine.begin() as connection:
                 outcome, after = effect(connection)
-                journal.finish(connection, entry, outcome, self._p.clock.now())
+                journal.finish(connection, entry, outcome, self.clock.now())
         except Exception as e:
-            with self._p.engine.begin() as connection:
-                journal.finish(connection, entry, f"not done: {e}", self._p.clock.now())
+            with self.engine.begin() as connection:
+                journal.finish(connection, entry, f"not done: {e}", self.clock.now())
             raise
         if after is not None:
             after()
@@ -127,46 +120,52 @@ class Apply:
         }
         return handlers[type(action)](action)
 
-    # ---- rows
-
     def _load(self, job: JobId, number: AttemptNumber) -> Attempt:
-        with self._p.engine.connect() as connection:
+        with self.engine.connect() as connection:
             return rows.load_attempt(connection, job, number)
 
     def _say(self, c: Connection, kind: Kind, a: Attempt | Job | None, text: str, **data: str | float | None) -> str:
         job = a.job if isinstance(a, Attempt) else a.id if a is not None else None
         number = a.number if isinstance(a, Attempt) else None
-        timeline.add(c, Moment(self._p.clock.now(), job, number, str(kind), text, dict(data)))
+        timeline.add(c, Moment(self.clock.now(), job, number, str(kind), text, dict(data)))
         return text
 
     def _step(self, c: Connection, before: Attempt, event: AttemptEvent, reason: str, **changes: object) -> Attempt:
-        view = self._instance_of(before.token, before.instance)
-        moved = effects.after(before, event, reason, self._p.clock.now(), _seen(view))
+        view = self.instance_of(before.token, before.instance)
+        seen = None if view is None else effects.machine_seen(view)
+        moved = effects.after(before, event, reason, self.clock.now(), seen)
         saved = rows.save_attempt(c, replace(moved, **changes))  # type: ignore[arg-type]
         data: dict[str, str | float | None] = {"from": str(before.state), "to": str(saved.state), "event": str(event)}
         self._say(c, Kind.ATTEMPT, saved, f"{event}: {reason}" if reason else str(event), **data)
         return saved
 
-    # ---- actions
-
     def _plan(self, c: Connection, action: Plan) -> str:
-        now = self._p.clock.now()
-        attempt = effects.planned(action, self._p.family, self._p.lease_seconds, now)
+        now = self.clock.now()
+        attempt = effects.planned(action, self.family, self.lease_seconds, now)
         rows.add_attempt(c, attempt)
-        job = rows.load_job(c, action.job)
-        if job.state is JobState.QUEUED:
-            rows.save_job(c, effects.job_after(job, JobEvent.ATTEMPT_PLANNED, action.reason, None, now))
+        self._begin(c, action)
         price = attempt.price_usd_micros_per_hour
         text = f"{attempt.market} {attempt.pool}: {action.reason}"
         return self._say(c, Kind.PLANNED, attempt, text, usd_micros_per_hour=price, market=str(attempt.market))
 
+    def _begin(self, c: Connection, action: Plan | Recall) -> None:
+        """The job has an attempt now."""
+        job = rows.load_job(c, action.job)
+        if job.state is JobState.QUEUED:
+            rows.save_job(c, effects.job_after(job, JobEvent.ATTEMPT_PLANNED, action.reason, None, self.clock.now()))
+
     def _launch(self, action: Launch) -> Effect:
-        attempt = self._load(action.job, action.attempt)
+        a = attempt = self._load(action.job, action.attempt)
+        tags = {  # the same for every controller of the family: a repeated order may not differ from the first
+            "spotsurfer:family": self.family,
+            "spotsurfer:job": a.job,
+            "spotsurfer:attempt": str(a.number),
+        }
         try:
-            view = self._p.provider.launch(self._launch_plan(attempt))
+            view = self.provider.launch(LaunchPlan(a.token, a.pool, a.market, self.user_data(a), tags))
         except ProviderError as e:
             error = e
-            if effects.refusal(e):
+            if type(e) in REFUSALS:
                 return lambda c: (self._refused(c, attempt, error), None)
             if not self._given_up(attempt, e):
                 raise
@@ -174,7 +173,7 @@ class Apply:
             why = f"ordered {UNKNOWN_MAX} times without an answer that says anything: {e}"
             return lambda c: (self._refused(c, attempt, error, why), None)
         self._unknown.pop(attempt.token, None)
-        return lambda c: (self._launched(c, attempt, view), self._p.launched)
+        return lambda c: (self._launched(c, attempt, view), self.launched)
 
     def _given_up(self, attempt: Attempt, error: ProviderError) -> bool:
         """Whether the order was repeated often enough. Throttling and bad credentials say nothing about the order itself."""
@@ -185,18 +184,10 @@ class Apply:
         del self._unknown[attempt.token]
         return True
 
-    def _launch_plan(self, a: Attempt) -> LaunchPlan:
-        tags = {  # the same for every controller of the family: a repeated order may not differ from the first
-            "spotsurfer:family": self._p.family,
-            "spotsurfer:job": a.job,
-            "spotsurfer:attempt": str(a.number),
-        }
-        return LaunchPlan(a.token, a.pool, a.market, self._p.user_data(a), tags)
-
     def _refused(self, c: Connection, attempt: Attempt, error: ProviderError, why: str = "") -> str:
         known = {(k.pool, k.market): k for k in observations.cooldowns(c)}
-        before, now = known.get((attempt.pool, attempt.market)), self._p.clock.now()
-        cool = effects.cooled(attempt, error, before, now, self._p.first_cooldown_seconds)
+        before, now = known.get((attempt.pool, attempt.market)), self.clock.now()
+        cool = cooled(attempt, error, before, now, self.first_cooldown_seconds)
         observations.set_cooldown(c, cool)
         why = why or str(error)
         self._step(c, attempt, AttemptEvent.LAUNCH_REFUSED, why)
@@ -211,15 +202,23 @@ class Apply:
 
     def _grant(self, action: Grant) -> Effect:
         attempt = self._load(action.job, action.attempt)
-        log = self._p.heads.log(action.job)
+        log = self.heads.log(action.job)
         head = self._granting(action, f"grant-{attempt.token}")
         if log.append(head) is Appended.LOST:
             return lambda _: ("the head moved meanwhile: decided again", None)
-        return lambda c: (self._granted(c, attempt, head, action.reason), lambda: self._p.nudge(attempt))
+
+        def record(c: Connection) -> tuple[str, Callable[[], None]]:
+            changes = {"from_checkpoint": head.checkpoint, "head_number": head.number}
+            saved = self._step(c, attempt, AttemptEvent.EPOCH_GRANTED, action.reason, **changes)
+            said = self._say(c, Kind.GRANTED, saved, f"owns the job, {action.reason}", checkpoint=head.checkpoint)
+            return said, lambda: self.nudge(attempt)
+
+        return record
 
     def _granting(self, action: Grant | GiveBack, nonce: str) -> Head:
-        cpu_seconds = _cpu_of(self._p.heads.log(action.job).entries, action.checkpoint)
-        place = head_log.Place(action.after + 1, nonce, self._p.clock.now().isoformat())
+        saved = (e for e in reversed(self.heads.log(action.job).entries) if e.checkpoint == action.checkpoint)
+        cpu_seconds = next((e.cpu_seconds for e in saved if action.checkpoint), 0.0)
+        place = head_log.Place(action.after + 1, nonce, self.clock.now().isoformat())
         return head_log.granted(place, action.attempt, action.checkpoint, action.sequence, cpu_seconds)
 
     def _give_back(self, action: GiveBack) -> Effect:
@@ -228,7 +227,7 @@ class Apply:
         asked = replace(attempt, desired_want=str(Want.RUN), desired_sequence=attempt.desired_sequence + 1)
         self._tell(asked, Want.RUN, action.reason)
         head = self._granting(action, f"back-{attempt.token}")
-        if self._p.heads.log(action.job).append(head) is Appended.LOST:
+        if self.heads.log(action.job).append(head) is Appended.LOST:
             return lambda _: ("the head moved meanwhile: decided again", None)
 
         def record(c: Connection) -> tuple[str, Callable[[], None]]:
@@ -236,15 +235,9 @@ class Apply:
             changes |= {"desired_sequence": asked.desired_sequence}
             saved = self._step(c, attempt, AttemptEvent.GIVEN_BACK, action.reason, **changes)
             said = self._say(c, Kind.GRANTED, saved, f"has the job again: {action.reason}", checkpoint=head.checkpoint)
-            return said, lambda: self._p.nudge(attempt)
+            return said, lambda: self.nudge(attempt)
 
         return record
-
-    def _granted(self, c: Connection, attempt: Attempt, head: Head, start: str) -> str:
-        saved = self._step(
-            c, attempt, AttemptEvent.EPOCH_GRANTED, start, from_checkpoint=head.checkpoint, head_number=head.number
-        )
-        return self._say(c, Kind.GRANTED, saved, f"owns the job, {start}", checkpoint=head.checkpoint)
 
     def _ask(self, action: Ask) -> Effect:
         attempt = self._load(action.job, action.attempt)
@@ -260,69 +253,63 @@ class Apply:
             else:
                 saved = self._step(c, attempt, action.event, action.reason, **changes)
             said = self._say(c, Kind.ASKED, saved, f"{action.want}: {action.reason}", want=action.want)
-            return said, lambda: self._p.nudge(attempt)
+            return said, lambda: self.nudge(attempt)
 
         return record
 
     def _pace(self, action: Pace) -> Effect:
         """Tell the agent if the interval changes; the row records the policy's answer in any case."""
         attempt = self._load(action.job, action.attempt)
+        changed = action.seconds != attempt.pace_seconds
         after = replace(attempt, pace_seconds=action.seconds, pace_saves=action.saves, pace_why=action.reason)
-        if action.seconds == attempt.pace_seconds:
-            return lambda c: (_keep(c, after, action.reason), None)
-        after = replace(after, desired_sequence=attempt.desired_sequence + 1)
-        self._tell(after, Want.RUN, action.reason)
+        if changed:
+            after = replace(after, desired_sequence=attempt.desired_sequence + 1)
+            self._tell(after, Want.RUN, action.reason)
 
-        def record(c: Connection) -> tuple[str, Callable[[], None]]:
+        def record(c: Connection) -> tuple[str, Callable[[], None] | None]:
             saved = rows.save_attempt(c, after)
+            if not changed:
+                return action.reason, None
             said = self._say(c, Kind.PACED, saved, action.reason, interval_seconds=action.seconds)
-            return said, lambda: self._p.nudge(attempt)
+            return said, lambda: self.nudge(attempt)
 
         return record
 
     def _tell(self, a: Attempt, want: Want, why: str, seconds_left: float | None = None, *, keep: bool = False) -> None:
         """Write the agent's orders to its desired object in the store."""
         told = Desired(a.desired_sequence, want, a.desired_save, seconds_left, why, a.desired_partial, a.pace_seconds, keep)
-        self._p.store.put(object_keys.desired_key(a.job, a.number), json_codec.encode(told))
+        self.store.put(object_keys.desired_key(a.job, a.number), json_codec.encode(told))
 
     def _mark(self, c: Connection, action: Mark) -> str:
         attempt = rows.load_attempt(c, action.job, action.attempt)
         changes: dict[str, object] = {}
         if action.event in (AttemptEvent.EPOCH_GRANTED, AttemptEvent.GIVEN_BACK):
-            grant = _grant_of(self._p.heads.log(action.job).entries, action.attempt)
+            grant = _grant_of(self.heads.log(action.job).entries, action.attempt)
             changes = {"head_number": grant.number}
             if action.event is AttemptEvent.EPOCH_GRANTED:
                 changes |= {"from_checkpoint": grant.checkpoint}
-        pause = self._pause(c, attempt) if action.event is AttemptEvent.WORKLOAD_STARTED else None
+        pause = None
+        if action.event is AttemptEvent.WORKLOAD_STARTED:
+            now, entries = self.clock.now(), self.heads.log(attempt.job).entries
+            final = next((e for e in reversed(entries) if e.final and e.checkpoint == attempt.from_checkpoint), None)
+            pause = past_attempts.measure(c, attempt, written_at(final, now) if final is not None else None, now)
         if pause is not None:
             changes = {"pause_seconds": pause.seconds}
         saved = self._step(c, attempt, action.event, action.reason, **changes)
         if pause is not None:
             self._say(c, Kind.MOVED, saved, str(pause), pause_seconds=pause.seconds, **asdict(pause))
-        if saved.state is AttemptState.RELEASED:
-            self._tidy(saved)
+        if saved.state is AttemptState.RELEASED:  # no listing is to show its objects any more
+            keys = [object_keys.live_key(saved.job, saved.number), object_keys.desired_key(saved.job, saved.number)]
+            with suppress(StoreError):  # a leftover report costs a line in a listing: it is ignored as its attempt is over
+                self.store.delete(keys)
         return f"{action.event}: {action.reason}"
-
-    def _pause(self, c: Connection, attempt: Attempt) -> past_attempts.Pause | None:
-        """The pause that ends as the attempt begins to run."""
-        now, entries = self._p.clock.now(), self._p.heads.log(attempt.job).entries
-        final = next((e for e in reversed(entries) if e.final and e.checkpoint == attempt.from_checkpoint), None)
-        return past_attempts.measure(c, attempt, written_at(final, now) if final is not None else None, now)
-
-    def _tidy(self, a: Attempt) -> None:
-        """Remove the objects of an attempt that is over, so that no listing shows them any more."""
-        keys = [object_keys.live_key(a.job, a.number), object_keys.desired_key(a.job, a.number)]
-        try:
-            self._p.store.delete(keys)
-        except StoreError:
-            return  # a leftover report costs a line in a listing, not money; it is ignored as its attempt is over
 
     def _terminate(self, action: Terminate) -> Effect:
         attempt = self._load(action.job, action.attempt)
-        view = self._instance_of(attempt.token, attempt.instance)
+        view = self.instance_of(attempt.token, attempt.instance)
         instance = attempt.instance or (view.id if view else None)
         if instance is not None:
-            self._p.provider.terminate(InstanceId(instance))
+            self.provider.terminate(InstanceId(instance))
 
         def record(c: Connection) -> tuple[str, None]:
             if AttemptEvent.TERMINATE_CALLED in ATTEMPT[attempt.state]:
@@ -333,30 +320,28 @@ class Apply:
         return record
 
     def _recall(self, c: Connection, action: Recall) -> str:
-        log = self._p.heads.log(action.job)
+        log = self.heads.log(action.job)
         grant = _grant_of(log.entries, action.attempt)
-        token = launch_token(self._p.family, action.job, action.attempt)
-        now = self._p.clock.now()
-        attempt = effects.recalled(action, grant, token, self._instance_of(token, None), self._p.lease_seconds, now)
+        token = launch_token(self.family, action.job, action.attempt)
+        now = self.clock.now()
+        attempt = effects.recalled(action, grant, token, self.instance_of(token, None), self.lease_seconds, now)
         rows.add_attempt(c, attempt)
-        job = rows.load_job(c, action.job)
-        if job.state is JobState.QUEUED:
-            rows.save_job(c, effects.job_after(job, JobEvent.ATTEMPT_PLANNED, action.reason, None, now))
+        self._begin(c, action)
         return self._say(c, Kind.PLANNED, attempt, action.reason, market=str(attempt.market))
 
     def _close(self, action: Close) -> Effect:
-        log = self._p.heads.log(action.job)
-        place = head_log.Place(action.after + 1, f"close-{action.job}", self._p.clock.now().isoformat())
+        log = self.heads.log(action.job)
+        place = head_log.Place(action.after + 1, f"close-{action.job}", self.clock.now().isoformat())
         head = head_log.cancelled(place, log.newest)
         ours = log.append(head) is Appended.OURS
         return lambda _: ("closed" if ours else "the head moved meanwhile: decided again", None)
 
     def _end(self, c: Connection, action: EndJob) -> tuple[str, Callable[[], None] | None]:
         job = rows.load_job(c, action.job)
-        saved = rows.save_job(c, effects.job_after(job, action.event, action.reason, action.exit_code, self._p.clock.now()))
+        saved = rows.save_job(c, effects.job_after(job, action.event, action.reason, action.exit_code, self.clock.now()))
         self._say(c, Kind.ENDED, saved, f"{saved.state}: {action.reason}", state=str(saved.state), exit_code=saved.exit_code)
         over = saved.state in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.HELD)
-        return f"{action.event}: {action.reason}", self._p.on_end(c, saved) if over else None
+        return f"{action.event}: {action.reason}", self.on_end(c, saved) if over else None
 
     def _retry(self, c: Connection, action: Retry) -> str:
         job = rows.load_job(c, action.job)
@@ -373,26 +358,10 @@ class Apply:
         return self._say(c, Kind.WISH, saved, action.reason, wish=str(action.wish) if action.wish else None)
 
     def _sweep(self, action: Sweep) -> Effect:
-        self._p.provider.terminate(action.instance)
+        self.provider.terminate(action.instance)
         return lambda c: (self._say(c, Kind.SWEPT, None, f"{action.instance}: {action.reason}"), None)
-
-
-def _seen(view: InstanceView | None) -> InstanceSeen | None:
-    if view is None:
-        return None
-    gone = view.state is InstanceState.GONE
-    return InstanceSeen(view.id, view.token, gone, view.reclaimed, view.launched_at, view.ended_at)
 
 
 def _grant_of(entries: list[Head], attempt: AttemptNumber) -> Head:
     """The newest grant of an attempt, which has one."""
     return next(e for e in reversed(entries) if e.kind is HeadKind.GRANT and e.epoch == attempt)
-
-
-def _keep(c: Connection, attempt: Attempt, text: str) -> str:
-    rows.save_attempt(c, attempt)
-    return text
-
-
-def _cpu_of(entries: list[Head], checkpoint: str | None) -> float:
-    return next((e.cpu_seconds for e in reversed(entries) if e.checkpoint == checkpoint and checkpoint), 0.0)

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from spotsurfer_wire.messages import Head
 
 from spotsurfer.model.actions import Plan, Recall
-from spotsurfer.model.errors import Invalid, NoCapacity, ProviderDenied, ProviderError, QuotaExceeded
 from spotsurfer.model.job import Attempt, AttemptState, Job, Wish, launch_token
-from spotsurfer.model.market import Cooldown, Market, Pool
+from spotsurfer.model.market import Market, Pool
 from spotsurfer.model.snapshot import InstanceSeen
 from spotsurfer.model.state_machine import ATTEMPT, JOB, AttemptEvent, JobEvent, advance
-from spotsurfer.ports.provider import InstanceView
+from spotsurfer.ports.provider import InstanceState, InstanceView
 from spotsurfer.store.head_logs import written_at
 
-# Seconds without orders to a pool after its first refusal, and the longest wait; each further refusal doubles the wait.
-COOLDOWN_SECONDS: dict[type[ProviderError], tuple[float, float]] = {
-    NoCapacity: (60.0, 1800.0),
-    QuotaExceeded: (300.0, 3600.0),
-    ProviderDenied: (600.0, 3600.0),
-    Invalid: (600.0, 3600.0),
-}
-UNKNOWN_SECONDS = (60.0, 1800.0)  # after an order that was given up without a conclusive answer
 # The first of these events that an attempt takes is the reason of its end.
 SAY_WHY = frozenset(
     {
@@ -36,11 +27,14 @@ SAY_WHY = frozenset(
         AttemptEvent.TERMINATE_CALLED,
     }
 )
-
-
-def refusal(error: ProviderError) -> bool:
-    """Whether the cloud clearly refused; other errors leave the outcome unknown, and the order is repeated with its token."""
-    return type(error) in COOLDOWN_SECONDS
+# Facts about an attempt that an event settles.
+FLAGS: dict[AttemptEvent, dict[str, bool]] = {
+    AttemptEvent.RESTORE_FAILED: {"restore_failed": True},
+    AttemptEvent.STORE_FAILED: {"store_failed": True},
+    AttemptEvent.RESTORE_REFUSED: {"restore_refused": True},
+    AttemptEvent.FINAL_SAVED: {"drained": True},
+    AttemptEvent.GIVEN_BACK: {"drained": False},
+}
 
 
 def planned(plan: Plan, family: str, lease_seconds: float, now: datetime) -> Attempt:
@@ -98,12 +92,10 @@ def recalled(
     )
 
 
-def cooled(attempt: Attempt, error: ProviderError, before: Cooldown | None, now: datetime, first: float | None) -> Cooldown:
-    """The cool-down after a refusal; `first` overrides the first wait, seconds."""
-    start, most = COOLDOWN_SECONDS.get(type(error), UNKNOWN_SECONDS)
-    strikes = 1 + (before.strikes if before else 0)
-    wait = min((first if first is not None else start) * 2 ** (strikes - 1), most)
-    return Cooldown(attempt.pool, attempt.market, now + timedelta(seconds=wait), strikes, str(error))
+def machine_seen(view: InstanceView) -> InstanceSeen:
+    """A machine of the cloud's listing, as decisions see it."""
+    gone = view.state is InstanceState.GONE
+    return InstanceSeen(view.id, view.token, gone, view.reclaimed, view.launched_at, view.ended_at)
 
 
 def after(attempt: Attempt, event: AttemptEvent, reason: str, now: datetime, seen: InstanceSeen | None = None) -> Attempt:
@@ -112,14 +104,7 @@ def after(attempt: Attempt, event: AttemptEvent, reason: str, now: datetime, see
     moved = replace(attempt, state=state, since=now)
     if event in SAY_WHY:
         moved = replace(moved, reason=moved.reason or reason)
-    if event is AttemptEvent.RESTORE_FAILED:
-        moved = replace(moved, restore_failed=True)
-    if event is AttemptEvent.STORE_FAILED:
-        moved = replace(moved, store_failed=True)
-    if event is AttemptEvent.RESTORE_REFUSED:
-        moved = replace(moved, restore_refused=True)
-    if event in (AttemptEvent.FINAL_SAVED, AttemptEvent.GIVEN_BACK):
-        moved = replace(moved, drained=event is AttemptEvent.FINAL_SAVED)
+    moved = replace(moved, **FLAGS.get(event, {}))  # type: ignore[arg-type]
     if event is AttemptEvent.EPOCH_GRANTED:
         moved = replace(moved, granted_at=now)
     if state in (AttemptState.RELEASED, AttemptState.REFUSED):

@@ -22,7 +22,7 @@ from spotsurfer.model.snapshot import JobSeen, Snapshot
 from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import observations, timeline, usage
+from spotsurfer.state import observations, timeline, usage_history
 
 # ---- Progress: the time that a job ran, without work that was lost with a machine and must be repeated
 
@@ -72,6 +72,10 @@ def _ran(a: Attempt, until: datetime | None, report: Report | None) -> float:
 # ---- Recorder: turns news in reports, and price changes, into timeline events and figures
 
 log = structlog.get_logger()
+FIT_DATA = (
+    *("verdict", "durable_seconds", "send_bytes", "start_seconds", "frozen_seconds", "window_seconds"),
+    *("base_age_seconds", "base_age_max_seconds", "interval_seconds"),
+)
 GROWTH = 1.5  # factor of memory that a machine needs after a near miss; the next size of most families has twice
 Data = dict[str, str | int | float | bool | None]
 Key = tuple[JobId, AttemptNumber]
@@ -113,25 +117,28 @@ class EventRecorder:
 
     def reckoned(self, snapshot: Snapshot, now: datetime) -> Snapshot:
         """The snapshot with figures from earlier reports: the work done, and the cost of a save."""
-        return replace(snapshot, jobs=[self._reckoned(seen, now) for seen in snapshot.jobs])
 
-    def _reckoned(self, seen: JobSeen, now: datetime) -> JobSeen:
-        job = seen.job
-        words = {int(a.number): w for a in seen.attempts if (w := self._last.get((a.job, a.number))) is not None}
-        reports = [report for _, (_, report) in sorted(words.items())]
-        saves = [r.frozen_seconds / r.saves for r in reports if r.saves and r.frozen_seconds]
-        known = replace(seen, save_seconds=saves[-1] if saves else None)
-        if job.spec.deadline_seconds is None:
-            return known
-        saved = job.spec.engine != "none"
-        done = done_seconds(seen.attempts, words, saved, now)
-        return replace(known, done_seconds=done, at_risk_seconds=at_risk_seconds(seen.attempts, words, saved, now))
+        def reckoned(seen: JobSeen) -> JobSeen:
+            words = {int(a.number): w for a in seen.attempts if (w := self._last.get((a.job, a.number))) is not None}
+            reports = [report for _, (_, report) in sorted(words.items())]
+            saves = [r.frozen_seconds / r.saves for r in reports if r.saves and r.frozen_seconds]
+            known = replace(seen, save_seconds=saves[-1] if saves else None)
+            if seen.job.spec.deadline_seconds is None:
+                return known
+            saved = seen.job.spec.engine != "none"
+            done = done_seconds(seen.attempts, words, saved, now)
+            return replace(known, done_seconds=done, at_risk_seconds=at_risk_seconds(seen.attempts, words, saved, now))
+
+        return replace(snapshot, jobs=[reckoned(seen) for seen in snapshot.jobs])
 
     def record(self, observer: Observer, snapshot: Snapshot, now: datetime) -> None:
         """Write the changes since the last tick to the database."""
         known = {(s.job.id, a.number) for s in snapshot.jobs for a in s.attempts}
         changed = [h.report for k in sorted(observer.changed) if (h := observer.reports.heard(*k)) is not None]
-        reports = [r for r in changed if (r.job, r.attempt) in known and not self._is_known(r)]
+        before = [self._last.get((r.job, r.attempt)) for r in changed]
+        # The previous controller may have written the present report of an attempt already.
+        news = [r for r, last in zip(changed, before, strict=True) if last is None or last[1].sequence != r.sequence]
+        reports = [r for r in news if (r.job, r.attempt) in known]
         alive = [a for s in snapshot.jobs for a in s.attempts if a.state not in OVER and a.launched_at is not None]
         steps = list(self._price_steps(alive, snapshot.offers))
         if steps:
@@ -168,19 +175,15 @@ class EventRecorder:
 
     def sized(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot with each job asking for at least the memory that it needs, as near misses showed."""
-        return replace(snapshot, jobs=[self._sized(seen) for seen in snapshot.jobs])
 
-    def _sized(self, seen: JobSeen) -> JobSeen:
-        floor, spec = self._floors.get(seen.job.id, 0), seen.job.spec
-        seen = replace(seen, memory_kills=self._kills.get(seen.job.id, frozenset()))
-        if floor <= spec.memory_bytes:
-            return seen
-        return replace(seen, job=replace(seen.job, spec=replace(spec, memory_bytes=floor)), memory_floor_bytes=floor)
+        def sized(seen: JobSeen) -> JobSeen:
+            floor, spec = self._floors.get(seen.job.id, 0), seen.job.spec
+            seen = replace(seen, memory_kills=self._kills.get(seen.job.id, frozenset()))
+            if floor <= spec.memory_bytes:
+                return seen
+            return replace(seen, job=replace(seen.job, spec=replace(spec, memory_bytes=floor)), memory_floor_bytes=floor)
 
-    def _is_known(self, r: Report) -> bool:
-        """Whether the previous controller already wrote this report to the database."""
-        _, before = self._last.get((r.job, r.attempt), (None, None))
-        return before is not None and before.sequence == r.sequence
+        return replace(snapshot, jobs=[sized(seen) for seen in snapshot.jobs])
 
     def _learn(self, r: Report) -> None:
         if r.near_miss is not None:
@@ -193,20 +196,17 @@ class EventRecorder:
         for a in alive:
             key = (a.job, a.number)
             if key not in self._prices:
-                self._prices[key] = self._recorded(a)
+                with self._engine.connect() as connection:
+                    steps = observations.prices(connection, [a.job]).get(key, [])
+                self._prices[key] = steps[-1][1] if steps else a.price_usd_micros_per_hour
             price = now_at.get((a.pool, a.market), self._prices[key])
             if price != self._prices[key]:
                 self._prices[key] = price
                 yield key, price
 
-    def _recorded(self, a: Attempt) -> int:
-        with self._engine.connect() as connection:
-            steps = observations.prices(connection, [a.job]).get((a.job, a.number), [])
-        return steps[-1][1] if steps else a.price_usd_micros_per_hour
-
     def _report(self, c: Connection, interruptions: InterruptionEvents, r: Report, now: datetime) -> None:
         _, before = self._last.get((r.job, r.attempt), (now, None))
-        usage.add(c, r.job, r.attempt, windows(r, now, newest(before)))
+        usage_history.add(c, r.job, r.attempt, windows(r, now, newest(before)))
         observations.set_usage(c, r, now)
         for kind, text, data in news(before, r):
             if kind is Kind.NOTICE and r.notice is not None:
@@ -295,7 +295,4 @@ def floor_bytes(miss: NearMiss) -> int:
 
 def fit_data(fit: Fit) -> Data:
     """A forecast for programs."""
-    return {"verdict": fit.verdict, "durable_seconds": fit.durable_seconds, "send_bytes": fit.send_bytes,
-            "start_seconds": fit.start_seconds, "frozen_seconds": fit.frozen_seconds, "window_seconds": fit.window_seconds,
-            "base_age_seconds": fit.base_age_seconds, "base_age_max_seconds": fit.base_age_max_seconds,
-            "interval_seconds": fit.interval_seconds}  # fmt: skip
+    return {name: getattr(fit, name) for name in FIT_DATA}

@@ -22,7 +22,7 @@ from spotsurfer.controller.observe import Observer
 from spotsurfer.core.decide import decide
 from spotsurfer.core.scheduling.deadline import view_of
 from spotsurfer.core.scheduling.deadline_simulation import forecast
-from spotsurfer.core.scheduling.dry_run import preview
+from spotsurfer.core.scheduling.launch import preview
 from spotsurfer.model.actions import Action, Decision, Grant, Launch, Mark, Plan, Preview, Sweep, Terminate
 from spotsurfer.model.errors import Conflict, ProviderError, SpotsurferError, Superseded
 from spotsurfer.model.job import Job, JobId

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from spotsurfer_wire.json_codec import ProtocolError
-from spotsurfer_wire.messages import WORKLOAD_DEAD, Fit
+from spotsurfer_wire.messages import WORKLOAD_DEAD
 from spotsurfer_wire.store.port import StoreError
 from sqlalchemy import Engine
 
+from spotsurfer.controller.effects import machine_seen
 from spotsurfer.controller.history.past_attempts import AttemptOutcomes, PastTenancies
 from spotsurfer.controller.isolation import NOBODYS, set_aside
 from spotsurfer.controller.machines.gpu_facts import GpuWatch
@@ -116,7 +117,7 @@ class Observer:
         ahead = self._ahead(attempts, now)
         mine = {a.token: a.instance for some in attempts.values() for a in some if a.state not in OVER and a.instance}
         there = (v for v in self._listing.values() if v.state is not InstanceState.GONE)
-        orphans = [_instance(v) for v in there if v.token not in tokens or mine.get(v.token, v.id) != v.id]
+        orphans = [machine_seen(v) for v in there if v.token not in tokens or mine.get(v.token, v.id) != v.id]
         return Snapshot(
             jobs=seen,
             offers=self._offers,
@@ -162,12 +163,10 @@ class Observer:
         return not self._listing_complete or self._listing_at is None or now - self._listing_at >= every
 
     def _list_instances(self, now: datetime) -> bool:
+        """List the cloud, if it is time for that; whether the listing is complete. Its age is that of `listing_at`."""
         if not self._due(now):
-            return True  # its age is that of `listing_at`
-        self._listing_complete = self._list_afresh(now)
-        return self._listing_complete
-
-    def _list_afresh(self, now: datetime) -> bool:
+            return True
+        self._listing_complete = False
         try:
             listing = self._provider.describe()
         except ProviderError as e:
@@ -181,6 +180,7 @@ class Observer:
         self._of_token = dict(of_token)  # in one assignment: other threads read it meanwhile
         if listing.complete:
             self._listing_at = now
+        self._listing_complete = listing.complete
         return listing.complete
 
     def _listen(self, now: datetime) -> None:
@@ -228,12 +228,12 @@ class Observer:
             head=head,
             image_gpus=self.gpus.image(job, head),
             spent_usd_micros=self.costs.of_job(job.id),
-            signs={a.number: self._signs(signs[a.instance]) for a in alive if a.instance in signs},
+            signs={a.number: tuple(map(self._sign, signs[a.instance])) for a in alive if a.instance in signs},
         )
 
     def _instances(self, attempts: Iterable[Attempt]) -> dict[AttemptNumber, InstanceSeen]:
         living = (a for a in attempts if a.state not in OVER)
-        return {a.number: _instance(v) for a in living if (v := self.instance_of(a.token, a.instance)) is not None}
+        return {a.number: machine_seen(v) for a in living if (v := self.instance_of(a.token, a.instance)) is not None}
 
     def _ahead(self, attempts: Mapping[JobId, Sequence[Attempt]], now: datetime) -> str:
         """Names reports of attempts that this database does not know, which shows that it is older than the store.
@@ -255,12 +255,11 @@ class Observer:
         )
         return why
 
-    def _signs(self, said: list[NoticeRow]) -> tuple[NoticeSeen, ...]:
+    def _sign(self, row: NoticeRow) -> NoticeSeen:
         notice = timedelta(seconds=self._provider.capabilities.notice_seconds)
-        return tuple(NoticeSeen(s.sign, s.at, s.at + notice if s.sign == NoticeKind.INTERRUPTION else None) for s in said)
+        return NoticeSeen(row.sign, row.at, row.at + notice if row.sign == NoticeKind.INTERRUPTION else None)
 
-    def _head(self, job: Job, alive: Iterable[Attempt], now: datetime) -> HeadSeen | None:
-        some = list(alive)
+    def _head(self, job: Job, some: Sequence[Attempt], now: datetime) -> HeadSeen | None:
         silent = any(a.state in HOLDS and self.reports.heard(job.id, a.number) is None for a in some)
         spoke = any((job.id, a.number) in self.changed for a in some)
         fresh = spoke or silent or job.wish is not Wish.RUN or any(a.state in CURIOUS for a in some)
@@ -271,13 +270,9 @@ class Observer:
             return None
 
 
-def _instance(view: InstanceView) -> InstanceSeen:
-    return InstanceSeen(view.id, view.token, view.state is InstanceState.GONE, view.reclaimed, view.launched_at, view.ended_at)
-
-
 def _agent(heard: Heard, spoke_at: datetime) -> AgentSeen:
     r = heard.report
-    deadline = None
+    deadline, fit = None, r.fit
     if r.notice is not None and r.notice.seconds_left is not None:
         deadline = heard.changed_at + timedelta(seconds=r.notice.seconds_left)  # the time left counts from this report
     return AgentSeen(
@@ -296,7 +291,9 @@ def _agent(heard: Heard, spoke_at: datetime) -> AgentSeen:
         notice_deadline_at=deadline,
         notice_kind=r.notice.kind if r.notice else "",
         warm_checkpoint=r.warm.checkpoint if r.warm else None,
-        fit=None if r.fit is None else _fit(r.fit),
+        fit=None
+        if fit is None
+        else FitSeen(fit.durable_seconds, fit.reserve_seconds, fit.gain_seconds, fit.verdict, fit.window_seconds),
         protection=r.protection,
         error=r.error,
         error_kind=r.error_kind,
@@ -308,7 +305,3 @@ def _agent(heard: Heard, spoke_at: datetime) -> AgentSeen:
         saves=r.saves,
         frozen_seconds=r.frozen_seconds,
     )
-
-
-def _fit(fit: Fit) -> FitSeen:
-    return FitSeen(fit.durable_seconds, fit.reserve_seconds, fit.gain_seconds, fit.verdict, fit.window_seconds)

@@ -1,4 +1,4 @@
-"""The periodic tick, and the background work beside it: checkpoint GC, rehearsals, long operations.
+"""The periodic tick, and work that is repeated in the background beside it.
 
 The schedule holds a few periodic ticks in memory. It knows no due times of jobs: `decide` looks at everything each time.
 """
@@ -7,26 +7,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import structlog
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
-from spotsurfer_wire.store.port import CopyingStore, StoreError
 
-from spotsurfer.controller.checkpoints.checkpoint_api import CheckpointApi
-from spotsurfer.controller.checkpoints.checkpoint_gc import CheckpointGc, CheckpointStore, Retention
-from spotsurfer.controller.checkpoints.forks import Forks
-from spotsurfer.controller.checkpoints.operations import Operations
-from spotsurfer.controller.checkpoints.rehearsal import Rehearsals
-from spotsurfer.controller.machines.store_credentials import Renewals
 from spotsurfer.model.actions import Decision
 from spotsurfer.model.errors import Superseded
-from spotsurfer.model.job import Job, JobId
 
 log = structlog.get_logger()
 AGAIN_SECONDS = 0.5  # after a tick that acted; an action that keeps failing is not repeated more often
+STOP_SECONDS = 10.0  # at most is waited for background work under way
 NEXT_SECONDS = 0.02  # after a tick that moved a state on: that can't repeat endlessly, and a wait has no use
 
 
@@ -77,55 +69,53 @@ class Schedule:
             log.exception("tick.failed")
 
 
-# ---- Background: checkpoint GC, rehearsals, and long commands of users, beside the loop
-
-TIDY_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Verbs:
-    """Functions of the rest of the controller that the background work calls."""
-
-    new_id: Callable[[str], JobId]
-    poke: Callable[[], None]
-    cancel: Callable[[str], Job]
-
-
-class Background:
-    """Started and stopped as one."""
+class Repeated:
+    """Calls `work` in a thread of its own every so many seconds, and sooner when poked. A failure is logged and tried again;
+    losing the lead ends it.
+    """
 
     def __init__(
-        self, shop: CheckpointStore, store: CopyingStore, retention: Retention, verbs: Verbs, renewals: Renewals
+        self,
+        name: str,
+        work: Callable[[], None],
+        seconds: float,
+        failed: str,
+        stopping: threading.Event | None = None,
+        at_once: bool = False,
     ) -> None:
-        self.keeper = CheckpointGc(shop, retention)
-        self.errands = Operations()
-        self.renewals = renewals
-        self.forks = Forks(shop, store, self.keeper, verbs.new_id, verbs.poke)
-        self.rehearsals = Rehearsals(shop, self.forks, self.keeper, verbs.cancel)
-        self.shelf = CheckpointApi(shop, self.keeper, self.forks, self.rehearsals, self.errands)
-        self._stop = threading.Event()
-        self._tidying = threading.Thread(target=self._tidy, name="tidy", daemon=True)
+        """`failed`: the name of a failure in the log. `stopping` is set when the work should end early. `at_once`: work at the
+        start, too.
+        """
+        self._work, self._seconds, self._failed = work, seconds, failed
+        self._stopping, self._poked = stopping or threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        if at_once:
+            self._poked.set()
 
     def start(self) -> None:
         """Begin."""
-        self.keeper.start()
-        self.renewals.start()
-        self._tidying.start()
+        self._thread.start()
+
+    def poke(self) -> None:
+        """Work now, because something changed."""
+        self._poked.set()
 
     def stop(self) -> None:
-        """End; operations under way are cancelled and leave a consistent state."""
-        self._stop.set()
-        self.errands.stop()
-        self.keeper.stop()
-        self.renewals.stop()
-        if self._tidying.is_alive():
-            self._tidying.join(TIDY_SECONDS)
+        """End after the call under way."""
+        self._stopping.set()
+        self._poked.set()
+        if self._thread.is_alive():
+            self._thread.join(STOP_SECONDS)
 
-    def _tidy(self) -> None:
-        while not self._stop.wait(TIDY_SECONDS):
+    def _run(self) -> None:
+        while True:
+            self._poked.wait(self._seconds)
+            self._poked.clear()
+            if self._stopping.is_set():
+                return
             try:
-                self.rehearsals.tidy()
-            except StoreError as e:
-                log.warning("keeper.trouble", job=None, error=str(e))
+                self._work()
+            except Superseded:
+                return
             except Exception:
-                log.exception("keeper.failed")
+                log.exception(self._failed)

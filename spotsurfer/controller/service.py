@@ -44,7 +44,7 @@ from spotsurfer.ports.service import (
     UsageSeen,
     Why,
 )
-from spotsurfer.state import exposed_ports, observations, timeline, usage
+from spotsurfer.state import exposed_ports, observations, timeline, usage_history
 from spotsurfer.state import jobs as rows
 from spotsurfer.store import job_output
 from spotsurfer.store.agent_reports import ImageDigests
@@ -52,9 +52,9 @@ from spotsurfer.store.head_logs import NONE, HeadLogs
 from spotsurfer.store.job_output import Output, Printed, attempts_with_output, chain, earlier_runs, published
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """The identity of this controller."""
+@dataclass
+class ControllerService:
+    """Queries and commands; may be called from several threads."""
 
     family: str
     generation: int
@@ -62,110 +62,89 @@ class Identity:
     store_url: str
     limits: Limits
     front: FrontSection
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """The dependencies of the service."""
-
     engine: Engine
     clock: Clock
     loop: Loop
     observer: Observer
     heads: HeadLogs
-    output: Output
+    stored_output: Output
     commands: Commands
     submission: Submission
-    shelf: CheckpointApi
+    checkpoint_api: CheckpointApi
     partials: Partials
     images: ImageDigests
     logins: Logins
 
-
-class ControllerService:
-    """Queries and commands; may be called from several threads."""
-
-    def __init__(self, identity: Identity, parts: Parts) -> None:
-        self._identity = identity
-        self._engine = parts.engine
-        self._clock = parts.clock
-        self._loop = parts.loop
-        self._observer = parts.observer
-        self._heads = parts.heads
-        self._output = parts.output
-        self._images = parts.images
-        self._commands = parts.commands
-        self._submission = parts.submission
-
-        self.new_job_id = parts.submission.new_job_id
-        self.upload = parts.submission.upload
-        self.discard = parts.submission.discard
-        self.hold = parts.commands.hold
-        self.resume = parts.commands.resume
-        self.cancel = parts.commands.cancel
-        self.move = parts.commands.move
-        self.checkpoint = parts.commands.checkpoint
-        self.go_back = parts.commands.go_back
-        self.prioritize = parts.commands.prioritize
-        self.set_budget = parts.commands.set_budget
-        self.ask_partial = parts.commands.ask_partial
-        self.machine = parts.logins.machine
-        self.partial = parts.partials.seen
-        self.partial_output = parts.partials.file
-        self.checkpoints = parts.shelf.checkpoints
-        self.protect = parts.shelf.protect
-        self.fork = parts.shelf.fork
-        self.rehearse = parts.shelf.rehearse
-        self.store_work = parts.shelf.store_work
-        self.progress = parts.shelf.progress
-        self.call_off = parts.shelf.call_off
+    def __post_init__(self) -> None:
+        self.new_job_id = self.submission.new_job_id
+        self.upload = self.submission.upload
+        self.discard = self.submission.discard
+        self.hold = self.commands.hold
+        self.resume = self.commands.resume
+        self.cancel = self.commands.cancel
+        self.move = self.commands.move
+        self.checkpoint = self.commands.checkpoint
+        self.go_back = self.commands.go_back
+        self.prioritize = self.commands.prioritize
+        self.set_budget = self.commands.set_budget
+        self.ask_partial = self.commands.ask_partial
+        self.machine = self.logins.machine
+        self.partial = self.partials.seen
+        self.partial_output = self.partials.file
+        self.checkpoints = self.checkpoint_api.checkpoints
+        self.protect = self.checkpoint_api.protect
+        self.fork = self.checkpoint_api.fork
+        self.rehearse = self.checkpoint_api.rehearse
+        self.store_work = self.checkpoint_api.store_work
+        self.progress = self.checkpoint_api.progress
+        self.call_off = self.checkpoint_api.call_off
 
     def submit(self, job: JobId, spec: JobSpec, modes: dict[str, int], secrets: Mapping[str, bytes] | None = None) -> Job:
         """Make the job and wake the loop."""
-        made = self._submission.submit(job, spec, modes, secrets or {})
-        self._commands.poke()
+        made = self.submission.submit(job, spec, modes, secrets or {})
+        self.commands.poke()
         return made
 
     def preview(self, spec: JobSpec) -> Preview:
         """A dry run of the launch of such a job now."""
-        return self._loop.preview(Job(JobId("preview"), spec, JobState.QUEUED, 1, self._clock.now()))
+        return self.loop.preview(Job(JobId("preview"), spec, JobState.QUEUED, 1, self.clock.now()))
 
     def info(self) -> Info:
         """The controller itself."""
-        with self._engine.connect() as connection:
+        with self.engine.connect() as connection:
             jobs = rows.open_jobs(connection)
             found = rows.attempts(connection, [j.id for j in jobs])
             ports = exposed_ports.taken(connection)
-        i, limits = self._identity, self._identity.limits
+        limits = self.limits
         use = capacity.together(capacity.of_attempt(a, j.spec) for j in jobs for a in found[j.id])
         return Info(
             version=__version__,
-            family=i.family,
-            generation=i.generation,
-            provider=i.provider,
-            store_url=i.store_url,
+            family=self.family,
+            generation=self.generation,
+            provider=self.provider,
+            store_url=self.store_url,
             instances=use.machines,
             instances_max=limits.instances_max,
             gpus=use.gpus,
             gpus_max=limits.gpus_max,
             hourly_usd_micros=use.usd_micros_per_hour,
             hourly_max_usd_micros=limits.hourly_max_usd_micros,
-            spent_usd_micros=self._observer.costs.total(),
+            spent_usd_micros=self.observer.costs.total(),
             budget_usd_micros=limits.budget_usd_micros,
             price_max_usd_micros=limits.price_max_usd_micros,
             instance_types=limits.instance_types,
             ageing_seconds=limits.ageing_seconds,
             stay_seconds=limits.stay_seconds,
-            front_address=i.front.address,
+            front_address=self.front.address,
             front_ports=len(ports),
-            front_ports_max=len(i.front.range),
-            last_tick_at=self._loop.last_tick_at,
-            last_error=self._loop.last_error,
+            front_ports_max=len(self.front.range),
+            last_tick_at=self.loop.last_tick_at,
+            last_error=self.loop.last_error,
         )
 
     def jobs(self, include_ended: bool = True) -> Sequence[JobStatus]:
         """All jobs, newest first, without rehearsals."""
-        with self._engine.connect() as connection:
+        with self.engine.connect() as connection:
             jobs = [j for j in rows.all_jobs(connection) if include_ended or j.state not in ENDED]
             jobs = [j for j in jobs if not rehearses(j)]
             found = rows.attempts(connection, [j.id for j in jobs])
@@ -175,7 +154,7 @@ class ControllerService:
 
     def job(self, job: str) -> JobStatus:
         """One job."""
-        with self._engine.connect() as connection:
+        with self.engine.connect() as connection:
             one = rows.find_job(connection, job)
             found = rows.attempts(connection, [one.id])[one.id]
             reports = observations.last_reports(connection, [one.id])
@@ -184,7 +163,7 @@ class ControllerService:
 
     def _head(self, job: str, *, fresh: bool = True) -> HeadSeen:
         try:
-            return self._heads.seen(job, self._clock.now(), fresh=fresh)
+            return self.heads.seen(job, self.clock.now(), fresh=fresh)
         except (StoreError, ProtocolError) as e:
             raise StoreUnwritable(f"the head of {job} can't be read: {e}") from e
 
@@ -197,40 +176,41 @@ class ControllerService:
         head: HeadSeen | None = None,
     ) -> JobStatus:
         """Asks neither database nor store, because a list calls it for every job. `head`: given for a single job."""
-        costs = [self._observer.costs.of((a.job, a.number)) for a in attempts]
+        costs = [self.observer.costs.of((a.job, a.number)) for a in attempts]
         seen = head or NONE
         return JobStatus(
             job=job,
             phase=phase(job, attempts),
-            note=self._loop.note_of(job.id) or job.reason,
-            level=job.spec.priority if job.state in ENDED else self._loop.level_of(job),
+            note=self.loop.note_of(job.id) or job.reason,
+            level=job.spec.priority if job.state in ENDED else self.loop.level_of(job),
             attempts=[self._attempt(a, reports.get((a.job, a.number))) for a in attempts],
             checkpoint=seen.checkpoint,
             checkpoints=seen.checkpoints,
-            usd_micros=self._observer.costs.of_job(job.id),
+            usd_micros=self.observer.costs.of_job(job.id),
             usd_micros_on_demand=sum(c.usd_micros_on_demand for c in costs),
             moves=moves(attempts),
-            steps=self._steps(job, attempts, reports) if head is None else self._steps_of(job, attempts, reports),
-            forecast=None if head is None or job.state in ENDED else self._loop.forecast(job.id),
-            ports=() if job.state in ENDED else port_statuses(job, ports, self._identity.front.address),
-            size=self._loop.size_of(job.id),
+            steps=self._steps(job, attempts, reports, single=head is not None),
+            forecast=None if head is None or job.state in ENDED else self.loop.forecast(job.id),
+            ports=() if job.state in ENDED else port_statuses(job, ports, self.front.address),
+            size=self.loop.size_of(job.id),
             checkpoint_failed=tried_in_vain(attempts, seen.checkpoint),
-            image_digest="" if head is None else self._images.of(job.id, job.spec.image),
+            image_digest="" if head is None else self.images.of(job.id, job.spec.image),
         )
 
-    def _steps_of(self, job: Job, attempts: list[Attempt], reports: dict[tuple[str, int], Report]) -> Sequence[StepRun]:
-        """The steps from the head log if the job is over, else from the newest machine."""
-        entries = self._heads.log(job.id).entries
+    def _steps(
+        self, job: Job, attempts: list[Attempt], reports: dict[tuple[str, int], Report], single: bool
+    ) -> Sequence[StepRun]:
+        """The steps from the newest machine that told them; of a single job that is over, from the head log."""
+        entries = self.heads.log(job.id).entries if single else []
         done = entries[-1].done if entries else None
-        return done.steps if done is not None and done.steps else self._steps(job, attempts, reports)
-
-    def _steps(self, job: Job, attempts: list[Attempt], reports: dict[tuple[str, int], Report]) -> Sequence[StepRun]:
+        if done is not None and done.steps:
+            return done.steps
         told = [reports.get((job.id, a.number)) for a in reversed(attempts)]
         return next((r.steps for r in told if r is not None and r.steps), [])
 
     def _attempt(self, a: Attempt, report: Report | None) -> AttemptStatus:
-        word = self._observer.reports.word(a.job, a.number)
-        silent = (self._clock.now() - word.at).total_seconds() if word else None
+        word = self.observer.reports.word(a.job, a.number)
+        silent = (self.clock.now() - word.at).total_seconds() if word else None
         r = report
         return AttemptStatus(
             attempt=a,
@@ -252,27 +232,27 @@ class ControllerService:
             processor=r.processor if r else "",
             stage=r.hint if r else "",
             usage=lately(r),
-            usd_micros=self._observer.costs.of((a.job, a.number)).usd_micros,
+            usd_micros=self.observer.costs.of((a.job, a.number)).usd_micros,
         )
 
     def timeline(
         self, job: str | None, after: int = 0, since: datetime | None = None, last: int | None = None
     ) -> Sequence[tuple[int, Moment]]:
         """Numbered moments."""
-        with self._engine.connect() as connection:
+        with self.engine.connect() as connection:
             one = rows.find_job(connection, job).id if job is not None else None
             return timeline.read(connection, one, after, since, last)
 
     def why(self, job: str, last: int = 10) -> Sequence[Why]:
         """The last decisions about a job."""
-        with self._engine.connect() as connection:
+        with self.engine.connect() as connection:
             return timeline.decisions(connection, rows.find_job(connection, job).id, last)
 
     def log(self, job: str, stream: str, offset: int, limit: int, attempt: int | None = None) -> bytes:
         """One stream from an absolute offset."""
         one, entries = self._entries(job)
         try:
-            return self._output.read(one.id, stream, _lives(one, entries, attempt), offset, limit)
+            return self.stored_output.read(one.id, stream, _lives(one, entries, attempt), offset, limit)
         except StoreError as e:
             raise StoreUnwritable(f"the output of {one.id} can't be read: {e}") from e
 
@@ -290,15 +270,15 @@ class ControllerService:
             return LogFound(parts, place, ended, sorted(earlier))
 
         try:
-            return self._output.with_look(one.id, _lives(one, entries, ask.attempt), use, ask.old_seconds)
+            return self.stored_output.with_look(one.id, _lives(one, entries, ask.attempt), use, ask.old_seconds)
         except StoreError as e:
             raise StoreUnwritable(f"the output of {one.id} can't be read: {e}") from e
 
     def _entries(self, job: str, *, fresh: bool = True) -> tuple[Job, list[Head]]:
-        with self._engine.connect() as connection:
+        with self.engine.connect() as connection:
             one = rows.find_job(connection, job)
         self._head(one.id, fresh=fresh)
-        return one, self._heads.log(one.id).entries
+        return one, self.heads.log(one.id).entries
 
     def outputs(self, job: str) -> Sequence[OutputFile]:
         """Published results."""
@@ -319,33 +299,33 @@ class ControllerService:
         end = published(entries)
         if end is None or end.done is None or path not in end.done.outputs:
             raise NotFound(f"job {one.id} has no result {path!r}; `spotsurfer outputs {one.id}` lists them")
-        return self._output.result(one.id, end.epoch, path)
+        return self.stored_output.result(one.id, end.epoch, path)
 
     def usage(self, job: str, since: datetime | None = None) -> Sequence[UsageSeen]:
         """A job's usage."""
-        with self._engine.connect() as connection:
-            return usage.read(connection, rows.find_job(connection, job).id, since)
+        with self.engine.connect() as connection:
+            return usage_history.read(connection, rows.find_job(connection, job).id, since)
 
     def spots(self) -> Mapping[str, Sequence[SpotSeen]]:
         """When spot was available, by pool."""
-        with self._engine.connect() as connection:
-            return observations.spot_seen_since(connection, self._clock.now() - KEPT)
+        with self.engine.connect() as connection:
+            return observations.spot_seen_since(connection, self.clock.now() - KEPT)
 
     def costs(self, job: str | None, since: datetime | None = None) -> Sequence[CostLine]:
         """The costs by attempt; `since`: of machines launched then or later."""
-        with self._engine.connect() as connection:
+        with self.engine.connect() as connection:
             jobs = rows.all_jobs(connection)
             if job is not None:
                 one = rows.find_job(connection, job)
                 jobs = [one, *(j for j in jobs if rehearses(j) and j.parent is not None and j.parent.job == one.id)]
             found = rows.attempts(connection, [j.id for j in jobs])
             reports = observations.last_reports(connection, [j.id for j in jobs])
-            self._observer.costs.refresh(connection, found, self._clock.now())
+            self.observer.costs.refresh(connection, found, self.clock.now())
         of = [(j, a) for j in jobs for a in found[j.id] if a.launched_at and (since is None or a.launched_at >= since)]
         return [self._cost(j, a, reports.get((a.job, a.number))) for j, a in of]
 
     def _cost(self, job: Job, a: Attempt, r: Report | None) -> CostLine:
-        cost = self._observer.costs.of((a.job, a.number))
+        cost = self.observer.costs.of((a.job, a.number))
         payer = job.parent.job if rehearses(job) and job.parent is not None else job.id
         rehearsal = "a rehearsal: " if payer != a.job else ""
         return CostLine(

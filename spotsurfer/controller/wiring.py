@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from urllib.parse import unquote, urlsplit
 import structlog
 from obstore.exceptions import BaseError
 from spotsurfer_wire.input_addresses import OwnStore
-from spotsurfer_wire.messages import Report
 from spotsurfer_wire.store.port import CopyingStore, FileStore, StoreError, StoreFull
 from sqlalchemy import Engine
 
@@ -21,31 +20,32 @@ from spotsurfer.agent_runtime import Runtime, provision
 from spotsurfer.common import plugins, private_files
 from spotsurfer.common.plugins import INTERVAL, POLICIES, PURCHASE, SIZE
 from spotsurfer.config.settings import Settings
-from spotsurfer.controller.apply import Apply, Ports
-from spotsurfer.controller.checkpoints.checkpoint_gc import CheckpointStore, Retention
-from spotsurfer.controller.jobs import secrets
+from spotsurfer.controller.apply import Apply
+from spotsurfer.controller.checkpoints.checkpoint_api import CheckpointApi
+from spotsurfer.controller.checkpoints.checkpoint_gc import CheckpointGc, CheckpointStore
+from spotsurfer.controller.checkpoints.forks import Forks
+from spotsurfer.controller.checkpoints.operations import Operations
+from spotsurfer.controller.checkpoints.rehearsal import Rehearsals
 from spotsurfer.controller.jobs.commands import FRONT, Commands
 from spotsurfer.controller.jobs.end_hooks import Hooks
 from spotsurfer.controller.jobs.exposed_ports import FrontDoors, Sources
 from spotsurfer.controller.jobs.partial_outputs import Partials
 from spotsurfer.controller.jobs.rightsizing import Sizes
 from spotsurfer.controller.jobs.secrets import Vault
-from spotsurfer.controller.jobs.submission import Submission, SubmissionPorts
+from spotsurfer.controller.jobs.submission import Submission
 from spotsurfer.controller.loop import Loop, Policies
 from spotsurfer.controller.machines.circuit_breaker import Guarded
 from spotsurfer.controller.machines.gpu_facts import GpuWatch, ImageGpus
 from spotsurfer.controller.machines.ssh_access import Logins
-from spotsurfer.controller.machines.ssh_access import SshRules as LoginRules
-from spotsurfer.controller.machines.store_credentials import Desk, Renewals
+from spotsurfer.controller.machines.store_credentials import Renewals
 from spotsurfer.controller.machines.user_data import Machines
 from spotsurfer.controller.observe import Observer
-from spotsurfer.controller.schedule import Background, Schedule, Verbs
-from spotsurfer.controller.service import ControllerService, Identity, Parts
+from spotsurfer.controller.schedule import Repeated, Schedule
+from spotsurfer.controller.service import ControllerService
 from spotsurfer.core.scheduling.deadline import USUAL_SECONDS
 from spotsurfer.ingress.listener import Listener, ListenerRules
 from spotsurfer.model.errors import ConfigError, DiskFull, StoreUnwritable
-from spotsurfer.model.job import SIZE_OFF, Attempt, Job
-from spotsurfer.model.snapshot import Limits
+from spotsurfer.model.job import SIZE_OFF
 from spotsurfer.ports.clock import Clock, SystemClock
 from spotsurfer.ports.policies import parameters_of
 from spotsurfer.ports.provider import Provider, ProviderHost
@@ -57,10 +57,11 @@ from spotsurfer.store.agent_reports import ImageDigests, Reports
 from spotsurfer.store.head_logs import HeadLogs
 from spotsurfer.store.job_output import Output
 from spotsurfer.store.leadership import Leadership, claim_store
-from spotsurfer.store.master_key import StoreKey
 from spotsurfer.store.open_store import open_for
 
 log = structlog.get_logger()
+RENEWALS_SECONDS = 5.0  # between two looks for credentials to renew
+TIDY_SECONDS = 5.0  # between two looks for rehearsals that are over
 LISTING_SECONDS = 2.0  # at least between two listings of the cloud: looks in quick succession concern the store
 
 
@@ -71,7 +72,8 @@ class Controller:
     service: ControllerService
     loop: Loop
     schedule: Schedule
-    background: Background
+    background: list[Repeated]
+    operations: Operations
     front: Listener
     stopped: threading.Event
     failure: list[BaseException]
@@ -80,13 +82,16 @@ class Controller:
     def start(self) -> None:
         """Begin to tick."""
         self.schedule.start()
-        self.background.start()
+        for one in self.background:
+            one.start()
         self.front.start()
 
     def stop(self) -> None:
         """End after the tick under way; jobs and machines go on without us."""
         self.front.stop()
-        self.background.stop()
+        self.operations.stop()
+        for one in self.background:
+            one.stop()
         self.schedule.stop()
         os.close(self._lock)
 
@@ -104,12 +109,13 @@ def build(settings: Settings) -> Controller:
         raise
 
 
-def _build(settings: Settings, lock: int) -> Controller:
+def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one statement a part, in the order of their needs
+    own = settings.controller
     if restore.finish(settings):
         log.warning("restore.finished", why="it was cut off just before its end")
     runtime = provision.ready(settings, lambda line: log.info("runtime.building", step=line))
     clock = SystemClock()
-    engine = open_database(settings.controller.data_dir / "state.db")
+    engine = open_database(own.data_dir / "state.db")
     family = new_family(engine)
     store = _store(settings)
     _close(settings)
@@ -119,153 +125,107 @@ def _build(settings: Settings, lock: int) -> Controller:
     leadership = Leadership(store, clock)
     generation = leadership.take()
     provider = _provider(settings, family, clock)
-    return _assemble(settings, _Base(engine, clock, store, family, generation, provider, leadership, lock, runtime, key))
-
-
-@dataclass(frozen=True, slots=True)
-class _Base:
-    engine: Engine
-    clock: Clock
-    store: CopyingStore
-    family: str
-    generation: int
-    provider: Provider
-    leadership: Leadership
-    lock: int
-    runtime: Runtime
-    key: StoreKey
-
-
-def _limits(settings: Settings, base: _Base) -> Limits:
-    """The operator's limits, and the other settings that decisions use."""
-    return replace(
+    heads, reports = HeadLogs(store), Reports(store, clock.now, own.tick_seconds)
+    limits = replace(
         settings.limits.as_limits(),
-        rebalance=base.provider.capabilities.rebalance,
+        rebalance=provider.capabilities.rebalance,
         checkpoint_seconds=settings.agent.checkpoint_interval,
     )
 
-
-def _assemble(settings: Settings, base: _Base) -> Controller:
-    heads, reports = HeadLogs(base.store), Reports(base.store, base.clock.now, settings.controller.tick_seconds)
-    limits = _limits(settings, base)
-    observer = _observer(settings, base, (heads, reports), limits)
-    logins = _logins(settings, base, observer)
-    machines = Machines(settings, base.engine, base.provider, base.key, base.runtime.sha256, logins)
-    hooks = Hooks(base.engine, base.clock, settings.hooks.on_end)
-    ports = Ports(
-        engine=base.engine,
-        provider=base.provider,
-        store=base.store,
+    pace = (own.offers_seconds, min(own.tick_seconds, LISTING_SECONDS))
+    observer = Observer(engine, provider, reports, heads, limits, pace)
+    observer.gpus = GpuWatch(ImageGpus(store, key.keys_of), limits.refusal_seconds)
+    logins = Logins(settings.ssh, key.host_seed_of, engine, observer.instance_of)
+    machines = Machines(settings, engine, provider, key, runtime.sha256, logins)
+    renewals = Renewals(
+        engine=engine,
+        clock=clock,
+        store=store,
+        provider=provider,
+        secret_of=key.access_secret_of,
+        lead=leadership.check,
+        left_out=machines.left_out,
+        heard=lambda job, attempt: reports.word(job, attempt) is not None if reports.listed else None,
+    )
+    observer.silent_from = renewals.silent_from
+    renewing = Repeated("renewals", renewals.look, RENEWALS_SECONDS, "access.failed", renewals.stopping, at_once=True)
+    hooks = Hooks(engine, clock, settings.hooks.on_end)
+    apply = Apply(
+        engine=engine,
+        provider=provider,
+        store=store,
         heads=heads,
-        clock=base.clock,
-        family=base.family,
-        generation=base.generation,
+        clock=clock,
+        family=family,
         user_data=machines.user_data,
         on_end=hooks.on_end,
-        launched=lambda: background.renewals.poke(),
+        instance_of=observer.instance_of,
+        launched=renewing.poke,
         nudge=logins.nudge,
         first_cooldown_seconds=settings.limits.cooldown_seconds,
         lease_seconds=limits.lease_seconds,
     )
-    loop = Loop(base.engine, observer, Apply(ports, observer.instance_of), _policies(settings), base.clock, base.leadership)
+    loop = Loop(engine, observer, apply, _policies(settings), clock, leadership)
     stopped, failure = threading.Event(), list[BaseException]()
 
     def fatal(error: BaseException) -> None:
         failure.append(error)
         stopped.set()
 
-    schedule = Schedule(loop.tick, (settings.controller.tick_seconds, settings.controller.hurry_seconds), fatal)
+    schedule = Schedule(loop.tick, (own.tick_seconds, own.hurry_seconds), fatal)
     hooks.again()
-    shop = CheckpointStore(base.engine, base.clock, base.store, heads, base.key.keys_of, base.leadership.check)
-    submission, kept = _submission(settings, base, observer), settings.retention
-    commands = Commands(base.engine, base.clock, heads, schedule.poke, lambda j, c: background.shelf.has(j, c), observer.offers)
-    background = Background(
-        shop,
-        base.store,
-        Retention(kept.newest, kept.ended, kept.wait, kept.every),
-        Verbs(submission.new_job_id, schedule.poke, commands.cancel),
-        _renewals(base, machines, reports),
+
+    checkpoints = CheckpointStore(engine, clock, store, heads, key.keys_of, leadership.check)
+    there = provider.store_access("any", 1)  # as machines see it
+    submission = Submission(
+        engine=engine,
+        clock=clock,
+        store=store,
+        spool_dir=own.data_dir / "uploads",
+        vault=Vault(key.keys_of, lambda kind: plugins.plugin(plugins.SECRETS, kind)),
+        check_rights=provider.check_inputs,
+        offers=observer.offers,
+        interval_seconds=settings.agent.checkpoint_interval or USUAL_SECONDS,
+        addresses=(OwnStore.of(settings.store_url, settings.store.options), OwnStore.of(there.url, there.options)),
+        limits=settings.limits.as_limits(),
     )
-    observer.silent_from = background.renewals.silent_from
-    background.forks.again()
-    _close_journal(base.engine, base.clock)
-    identity = Identity(base.family, base.generation, base.provider.name, settings.store_url, limits, settings.front)
-    parts = Parts(
-        engine=base.engine,
-        clock=base.clock,
+    commands = Commands(engine, clock, heads, schedule.poke, checkpoints.has, observer.offers)
+    collection = CheckpointGc(checkpoints, settings.retention)
+    forks = Forks(checkpoints, collection, submission.new_job_id, schedule.poke)
+    rehearsals = Rehearsals(checkpoints, forks, collection, commands.cancel)
+    operations = Operations()
+    background = [
+        Repeated("keeper", collection.look, settings.retention.every, "keeper.failed", collection.stopping),
+        renewing,
+        Repeated("tidy", rehearsals.tidy, TIDY_SECONDS, "keeper.failed"),
+    ]
+    forks.again()
+    _close_journal(engine, clock)
+    ways = (lambda: loop.last_seen, observer.instance_of, lambda job: commands.resume(job, FRONT))
+    doors = FrontDoors(Sources(engine, clock, provider, *ways), settings.front.range, settings.front.machines == "public")
+    front = Listener(ListenerRules(settings.front.address, settings.front.wait, settings.front.connections_max), doors)
+    loop.idleness.connections = front.connections
+    service = ControllerService(
+        family=family,
+        generation=generation,
+        provider=provider.name,
+        store_url=settings.store_url,
+        limits=limits,
+        front=settings.front,
+        engine=engine,
+        clock=clock,
         loop=loop,
         observer=observer,
         heads=heads,
-        output=Output(base.store),
+        stored_output=Output(store),
         commands=commands,
         submission=submission,
-        shelf=background.shelf,
-        partials=Partials(base.engine, base.store, _heard(observer)),
-        images=ImageDigests(base.store),
+        checkpoint_api=CheckpointApi(checkpoints, collection, forks, rehearsals, operations),
+        partials=Partials(engine, store, reports),
+        images=ImageDigests(store),
         logins=logins,
     )
-    front = _front(settings, base, (observer, loop, commands))
-    service = ControllerService(identity, parts)
-    return Controller(service, loop, schedule, background, front, stopped, failure, base.lock)
-
-
-def _renewals(base: _Base, machines: Machines, reports: Reports) -> Renewals:
-    def heard(job: str, attempt: int) -> bool | None:
-        return reports.word(job, attempt) is not None if reports.listed else None
-
-    desk = Desk(
-        engine=base.engine,
-        clock=base.clock,
-        store=base.store,
-        provider=base.provider,
-        secret_of=base.key.access_secret_of,
-        lead=base.leadership.check,
-        left_out=machines.left_out,
-        heard=heard,
-    )
-    return Renewals(desk)
-
-
-def _front(settings: Settings, base: _Base, parts: tuple[Observer, Loop, Commands]) -> Listener:
-    observer, loop, commands = parts
-    ways = (lambda: loop.last_seen, observer.instance_of, lambda job: commands.resume(job, FRONT))
-    sources = Sources(base.engine, base.clock, base.provider, *ways)
-    own = settings.front
-    doors = FrontDoors(sources, own.range, own.machines == "public")
-    front = Listener(ListenerRules(own.address, own.wait, own.connections_max), doors)
-    loop.idleness.connections = front.connections
-    return front
-
-
-def _observer(settings: Settings, base: _Base, seen: tuple[HeadLogs, Reports], limits: Limits) -> Observer:
-    own, (heads, reports) = settings.controller, seen
-    listing = min(own.tick_seconds, LISTING_SECONDS)
-    observer = Observer(base.engine, base.provider, reports, heads, limits, (own.offers_seconds, listing))
-    observer.gpus = GpuWatch(ImageGpus(base.store, base.key.keys_of), limits.refusal_seconds)
-    return observer
-
-
-def _heard(observer: Observer) -> Callable[[Job, Attempt], Report | None]:
-    def newest(job: Job, attempt: Attempt) -> Report | None:
-        heard = observer.reports.heard(job.id, attempt.number)
-        return heard.report if heard is not None else None
-
-    return newest
-
-
-def _submission(settings: Settings, base: _Base, observer: Observer) -> Submission:
-    spool = settings.controller.data_dir / "uploads"
-    there = base.provider.store_access("any", 1)  # as machines see it
-    addresses = (OwnStore.of(settings.store_url, settings.store.options), OwnStore.of(there.url, there.options))
-    places = SubmissionPorts(base.store, spool, Vault(base.key.keys_of, secrets.SOURCES), base.provider.check_inputs, addresses)
-    return Submission(
-        base.engine,
-        base.clock,
-        places,
-        observer.offers,
-        settings.agent.checkpoint_interval or USUAL_SECONDS,
-        settings.limits.as_limits(),
-    )
+    return Controller(service, loop, schedule, background, operations, front, stopped, failure, lock)
 
 
 def _close(settings: Settings) -> None:
@@ -342,12 +302,6 @@ def _publish(store: FileStore, runtime: Runtime) -> None:
         raise DiskFull(f"the store has no room for the agent's runtime: {e}") from e
     except StoreError as e:
         raise StoreUnwritable(f"the agent's runtime can't be stored: {e}") from e
-
-
-def _logins(settings: Settings, base: _Base, observer: Observer) -> Logins:
-    s = settings.ssh
-    rules = LoginRules(s.user, s.key_file, s.port, s.address == "public", s.nudge)
-    return Logins(rules, base.key.host_seed_of, base.engine, observer.instance_of)
 
 
 def _close_journal(engine: Engine, clock: Clock) -> None:

@@ -7,6 +7,7 @@ the same drain twice, and the second order has no edge in the state table.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from spotsurfer.core.facts.attempt_view import WORKING, AttemptView, finished
 from spotsurfer.core.moves import Leaving
@@ -23,7 +24,7 @@ OUTCOMES: dict[str, tuple[E, str]] = {
     "store": (E.STORE_FAILED, "the store did not answer"),  # the same checkpoint again
     "refused": (E.RESTORE_REFUSED, "the machine could not go on with the checkpoint"),  # the same one, another machine type
     "image": (E.STORE_FAILED, "the job's container image can't be used"),  # no fault of a checkpoint; the job is held
-    "input": (E.STORE_FAILED, "an input of the job can't be had"),
+    "input": (E.STORE_FAILED, "an input of the job can't be fetched"),
     "secrets": (E.STORE_FAILED, "the job's secrets do not open"),
     "user": (E.STORE_FAILED, "the job's user does not exist there"),
 }
@@ -32,33 +33,22 @@ BLAMED = (E.RESTORE_FAILED, "the agent could not start the job")  # counts; afte
 Rule = Callable[[AttemptView, "Plans"], Action | None]
 
 
+@dataclass(frozen=True, slots=True)
 class Plans:
     """The intentions of the whole job that its attempts must know."""
 
-    def __init__(
-        self,
-        unwanted: frozenset[int],
-        leaving: Leaving,
-        pace: Callable[[AttemptView], Paced | None] = lambda _: None,
-        way: Way | None = None,
-        keeper: AttemptView | None = None,
-    ) -> None:
-        self.unwanted = unwanted  # waiters that are no longer needed
-        self.leaving = leaving  # the holder's orders because of a move
-        self.pace = pace  # how often the holder should save
-        self.keeper = keeper  # the attempt that keeps the job frozen for a possible return
-        self.way = way  # the job of higher priority that is to have its machines
+    unwanted: frozenset[int]  # waiters that are no longer needed
+    leaving: Leaving  # the holder's orders because of a move
+    pace: Callable[[AttemptView], Paced | None]  # how often the holder should save
+    way: Way | None  # the job of higher priority that is to have its machines
+    keeper: AttemptView | None  # the attempt that keeps the job frozen for a possible return
 
 
 def decide_attempt(case: AttemptView, plans: Plans) -> Action | None:
     """The one thing to do about this attempt now."""
     if case.attempt.state in OVER:
         return None
-    for rule in RULES:
-        action = rule(case, plans)
-        if action is not None:
-            return action
-    return None
+    return next((action for rule in RULES if (action := rule(case, plans)) is not None), None)
 
 
 def _mark(c: AttemptView, event: E, reason: str) -> Mark:
@@ -111,12 +101,12 @@ def gone(c: AttemptView, _: Plans) -> Action | None:
         return None
     if c.over_by_head or (c.owns and c.head is not None and c.head.final):
         return None  # it ended with its work done: the rules below record that step by step
-    if (c.attempt.state is A.RESTORING and _is_broken(c)) or _is_unwhole(c):
+    if (c.attempt.state is A.RESTORING and c.broken) or _is_unwhole(c):
         return None  # its agent ended it and had reported why: that counts
     if c.attempt.state in (A.DRAINED, A.FINISHED, A.LOST):
         return _terminate(c, "the machine has ended")
     why = "the cloud took the machine" if c.instance is not None and c.instance.reclaimed else "the machine is gone"
-    if c.agent is not None and c.agent.state == "broken" and c.agent.error:
+    if c.agent is not None and c.broken and c.agent.error:
         why = c.agent.error  # its agent ended it, and had reported why
     return _mark(c, E.INSTANCE_GONE, why)
 
@@ -152,7 +142,7 @@ def restored(c: AttemptView, _: Plans) -> Action | None:
         return _mark(c, E.WORKLOAD_STARTED, "the head shows work of this attempt")
     if c.over_by_head:
         return _mark(c, E.WORKLOAD_STARTED, "the job was closed meanwhile")
-    if c.agent is not None and _is_broken(c):
+    if c.agent is not None and c.broken:
         event, otherwise = OUTCOMES.get(c.agent.error_kind, BLAMED)
         return _mark(c, event, c.agent.error or otherwise)
     if c.agent is not None and c.agent.state in WORKING:
@@ -167,13 +157,9 @@ def unwhole(c: AttemptView, _: Plans) -> Action | None:
     return None
 
 
-def _is_broken(c: AttemptView) -> bool:
-    return c.agent is not None and c.agent.state == "broken"
-
-
 def _is_unwhole(c: AttemptView) -> bool:
     blamed = c.agent is not None and c.agent.error_kind in ("restore", "start")
-    return c.attempt.state in (A.RUNNING, A.DRAINING) and blamed and _is_broken(c)
+    return c.attempt.state in (A.RUNNING, A.DRAINING) and blamed and c.broken
 
 
 def ended(c: AttemptView, _: Plans) -> Action | None:
@@ -223,14 +209,11 @@ def silent(c: AttemptView, _: Plans) -> Action | None:
 
 def drain(c: AttemptView, plans: Plans) -> Action | None:
     """Ask the holder to save for the last time."""
-    a = c.attempt
-    plan = plans.leaving
-    if a.state in (A.RESTORING, A.RUNNING) and plan.drain is not None:
-        seconds, to = plan.seconds_left, plan.gives_way_to
-        return Ask(
-            a.job, a.number, "drain", a.desired_save, seconds, E.DRAIN_ASKED, plan.drain, gives_way_to=to, keep=plan.hurry
-        )
-    return None
+    a, plan = c.attempt, plans.leaving
+    if a.state not in (A.RESTORING, A.RUNNING) or plan.drain is None:
+        return None
+    last = Ask(a.job, a.number, "drain", a.desired_save, plan.seconds_left, E.DRAIN_ASKED, plan.drain)
+    return replace(last, gives_way_to=plan.gives_way_to, keep=plan.hurry)
 
 
 def hurry(c: AttemptView, plans: Plans) -> Action | None:

@@ -5,7 +5,7 @@ This file holds the branches; all functions that it calls are pure, too.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -34,9 +34,9 @@ from spotsurfer.model.actions import (
     Sweep,
     Terminate,
 )
-from spotsurfer.model.job import ENDED, HOLDS, OVER, WAITS, Attempt, AttemptNumber, JobId, JobState, Wish
+from spotsurfer.model.job import ENDED, HOLDS, OVER, WAITS, JobState, Wish
 from spotsurfer.model.job import AttemptState as A
-from spotsurfer.model.snapshot import Doubt, JobSeen, Snapshot
+from spotsurfer.model.snapshot import Doubt, HeadSeen, JobSeen, Snapshot
 from spotsurfer.model.state_machine import ATTEMPT, JobEvent, advance
 from spotsurfer.model.state_machine import AttemptEvent as E
 from spotsurfer.ports.policies import Interval, Policy, Purchase
@@ -63,31 +63,28 @@ def doubt(snapshot: Snapshot, now: datetime) -> Doubt | None:
     times, so the first one that is silent for too long is seldom the only one that can't report. A machine that was ordered
     since they fell silent, and reports, is evidence against this. (A machine that the cloud shows as gone needs no silence.)
     """
-    known = [c for seen in snapshot.jobs for c in cases(snapshot, seen, now) if _expected(c)]
+    reporting = (*HOLDS, A.BOOTING, A.READY)  # states in which an agent that reported before goes on to report if it can
+    spoke = (c for seen in snapshot.jobs for c in cases(snapshot, seen, now) if c.spoke and c.state in reporting and not c.gone)
+    known = [c for c in spoke if c.agent is None or not c.agent.workload_dead]
     quiet = [c for c in known if c.quiet]
     if len(quiet) < 2 or 2 * len(quiet) <= len(known):
         return None
     fell_silent_at = now - timedelta(seconds=min(c.unheard_seconds for c in quiet))
-    if any(_ordered_after(c, fell_silent_at) for c in known if not c.quiet):
+    if any(c.attempt.launched_at is not None and c.attempt.launched_at > fell_silent_at for c in known if not c.quiet):
         return None
     why = f"{len(quiet)} of {len(known)} agents fell silent together, so the store seems not to take their reports"
     found = Doubt(why)
     silent_for = min(c.silent_seconds - c.silence_seconds for c in quiet)
     if silent_for <= ASKS_SECONDS or _awaited(snapshot, quiet, fell_silent_at, now):
         return found
-    if silent_for > GIVES_UP_SECONDS and not _left_lately(snapshot, now):
-        found = replace(found, gives_up=_least(quiet))
-    return replace(found, asks=_asking(quiet))
-
-
-def _expected(case: AttemptView) -> bool:
-    """Whether the agent has reported, and would go on to report if it could."""
-    dead = case.agent is not None and case.agent.workload_dead
-    return case.spoke and not case.gone and not dead and (case.state in HOLDS or case.state in (A.BOOTING, A.READY))
-
-
-def _ordered_after(case: AttemptView, at: datetime) -> bool:
-    return case.attempt.launched_at is not None and case.attempt.launched_at > at
+    left = (a for seen in snapshot.jobs for a in seen.attempts if a.state in (A.LOST, A.RELEASING, A.RELEASED))
+    if silent_for > GIVES_UP_SECONDS and not any(now - a.since < AGAIN for a in left):
+        cheapest = min(quiet, key=lambda c: (c.state in HOLDS, c.seen.job.spec.priority, c.seen.at_risk_seconds, c.attempt.job))
+        found = replace(found, gives_up=(cheapest.attempt.job, cheapest.attempt.number))  # with the least work to lose
+    able = [c.seen for c in quiet if c.state in HOLDS and wanted(c.seen) and not any(a.state in WAITS for a in c.seen.attempts)]
+    # The one with the fewest attempts gets one more, so that it is another job each time.
+    chosen = min(able, key=lambda seen: (len(seen.attempts), seen.job.submitted_at, seen.job.id), default=None)
+    return replace(found, asks=None if chosen is None else chosen.job.id)
 
 
 def _awaited(snapshot: Snapshot, quiet: Sequence[AttemptView], since: datetime, now: datetime) -> bool:
@@ -105,27 +102,6 @@ def _awaited(snapshot: Snapshot, quiet: Sequence[AttemptView], since: datetime, 
     )
 
 
-def _left_lately(snapshot: Snapshot, now: datetime) -> bool:
-    leaving = (a for seen in snapshot.jobs for a in seen.attempts if a.state in (A.LOST, A.RELEASING, A.RELEASED))
-    return any(now - a.since < AGAIN for a in leaving)
-
-
-def _asking(quiet: Sequence[AttemptView]) -> JobId | None:
-    """The job that gets an additional machine: the one with the fewest attempts, so that it is another job each time."""
-    able = [c.seen for c in quiet if c.state in HOLDS and wanted(c.seen) and not any(a.state in WAITS for a in c.seen.attempts)]
-    chosen = min(able, key=lambda seen: (len(seen.attempts), seen.job.submitted_at, seen.job.id), default=None)
-    return None if chosen is None else chosen.job.id
-
-
-def _least(quiet: Sequence[AttemptView]) -> tuple[JobId, AttemptNumber]:
-    """The machine with the least work to lose."""
-    key = lambda c: (c.state in HOLDS, c.seen.job.spec.priority, c.seen.at_risk_seconds, c.attempt.job)  # noqa: E731
-    least = min(quiet, key=key)
-    return least.attempt.job, least.attempt.number
-
-
-# ---- The decision
-
 TROUBLE_SECONDS = 600.0  # for a final save without a forecast
 
 
@@ -139,49 +115,50 @@ def decide(
     """
     snapshot = replace(snapshot, doubt=doubt(snapshot, now))
     planner = Planner(snapshot, policy, now, purchase, interval)
+    contest = planner.contest
     actions: list[Action] = []
-    level = planner.contest.level
-    for seen in sorted(snapshot.jobs, key=lambda s: (-level(s), s.job.submitted_at, s.job.id)):
-        actions += _decide_job(snapshot, seen, planner, now)
+    for seen in sorted(snapshot.jobs, key=lambda s: (-contest.level(s), s.job.submitted_at, s.job.id)):
+        actions += _decide_job(planner, seen, cases(snapshot, seen, now))
     if snapshot.listing_complete and not snapshot.ahead:
         actions += [Sweep(o.id, "it belongs to no attempt of ours") for o in snapshot.orphans if not o.gone]
     wake = min((c.until for c in snapshot.cooldowns if c.until > now), default=None)
-    hurry = planner.contest.hurry or any(in_transit(cases(snapshot, s, now)) for s in snapshot.jobs)
-    levels, alarms = dict(planner.contest.levels), planner.alarms()
-    return Decision(tuple(actions), tuple(planner.rejected), wake, dict(planner.notes), hurry, levels, alarms)
+    hurry = contest.hurry or any(in_transit(cases(snapshot, s, now)) for s in snapshot.jobs)
+    alarms = planner.alarms()
+    return Decision(tuple(actions), tuple(planner.rejected), wake, dict(planner.notes), hurry, dict(contest.levels), alarms)
 
 
-def _decide_job(snapshot: Snapshot, seen: JobSeen, planner: Planner, now: datetime) -> list[Action]:
+def _decide_job(planner: Planner, seen: JobSeen, own: Sequence[AttemptView]) -> list[Action]:
+    """The actions for a job with these attempts: on each attempt, then on the job itself, then on who has it next."""
     if seen.trouble:
-        return _of_trouble(snapshot, seen, planner, now)
+        return _of_trouble(planner, seen, own)
     if recalled := _recall(seen):
         return recalled
-    own = cases(snapshot, seen, now)
-    doubted = next((c.doubt for c in own if c.state in HOLDS and c.silent_seconds > c.silence_seconds), "")
-    if doubted:
+    if doubted := next((c.doubt for c in own if c.state in HOLDS and c.silent_seconds > c.silence_seconds), ""):
         planner.note(seen.job.id, doubted)
-    actions = _of_attempts(own, planner)
+    way = planner.contest.ways.get(seen.job.id)
+    kept = keeper(own) if way is None else None
+    plans = Plans(planner.unwanted(seen, own), leaving(own, planner), planner.pace, way, kept)
+    actions = [a for c in own if (a := decide_attempt(c, plans)) is not None]
+    if (of_job := _of_job(planner, seen, own)) is not None:
+        return [*actions, of_job]
+    marks = {a.attempt: a for a in actions if isinstance(a, Mark)}
+    marked = [_marked(c, marks.get(c.attempt.number)) for c in own]
     acted = {
         getattr(a, "attempt", None) for a in actions if not (isinstance(a, Pace) or (isinstance(a, Ask) and a.event is None))
     }
-    job_level = _of_job(snapshot, seen, own, planner)
-    if job_level is not None:
-        return [*actions, job_level]
-    marked = _marked(own, actions)
-    if (back := _give_back(seen, marked, planner, acted)) is not None:
-        return [*actions, back]
-    grant = _grant(snapshot, seen, marked, planner, acted)
-    if grant is not None:
-        actions.append(grant)
+    if way is None and (back := taken_back(marked)) is not None and back.attempt.number not in acted:
+        return [*actions, _give_back(seen, marked, back)]
+    if (waiter := ready(marked)) is not None and waiter.attempt.number not in acted and wanted(seen) and seen.head is not None:
+        actions += _grant(planner, seen.head, marked, waiter)
     plan = planner.plan(seen, own)
     return [*actions, plan] if plan is not None else actions
 
 
-def _of_trouble(snapshot: Snapshot, seen: JobSeen, planner: Planner, now: datetime) -> list[Action]:
+def _of_trouble(planner: Planner, seen: JobSeen, own: Sequence[AttemptView]) -> list[Action]:
     """Hold a job that was set aside, so that its user notices and can try again. Its machine is asked to save it and gets time
     for that; afterwards, or if the job is cancelled, the machine is ended. For an ended job only the machines are ended.
     """
-    job, own = seen.job, cases(snapshot, seen, now)
+    job = seen.job
     why = f"the controller can't deal with it ({seen.trouble}): report that, and `resume` it to try again"
     planner.note(job.id, why)
     if job.wish is Wish.RUN and job.state not in ENDED:
@@ -220,25 +197,15 @@ def _recall(seen: JobSeen) -> list[Action]:
     return [*before, Recall(job, head.epoch, seen.desired_heard.get(head.epoch, 0), why)]
 
 
-def _of_attempts(own: Sequence[AttemptView], planner: Planner) -> list[Action]:
-    way = planner.gives_way(own[0].seen) if own else None
-    kept = keeper(own) if way is None else None
-    plans = Plans(planner.unwanted(own), leaving(own, planner), planner.pace, way, kept)
-    found = (decide_attempt(c, plans) for c in own)
-    return [a for a in found if a is not None]
+def _marked(c: AttemptView, mark: Mark | None) -> AttemptView:
+    """The attempt as it will be after the mark, so that a grant need not wait for another look."""
+    if mark is None:
+        return c
+    a = c.attempt
+    return replace(c, attempt=replace(a, state=advance(ATTEMPT, a.state, mark.event), reason=a.reason or mark.reason))
 
 
-def _marked(own: Sequence[AttemptView], actions: Sequence[Action]) -> list[AttemptView]:
-    """The attempts as they will be after the marks among `actions`, so that a grant need not wait for another look."""
-    marks = {a.attempt: a for a in actions if isinstance(a, Mark)}
-    return [replace(c, attempt=_after(c.attempt, marks[c.attempt.number])) if c.attempt.number in marks else c for c in own]
-
-
-def _after(a: Attempt, mark: Mark) -> Attempt:
-    return replace(a, state=advance(ATTEMPT, a.state, mark.event), reason=a.reason or mark.reason)
-
-
-def _of_job(snapshot: Snapshot, seen: JobSeen, own: Sequence[AttemptView], planner: Planner) -> Action | None:
+def _of_job(planner: Planner, seen: JobSeen, own: Sequence[AttemptView]) -> Action | None:
     """The one action on the job itself that is due, or None."""
     job, head = seen.job, seen.head
     if job.state in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED) or head is None:
@@ -246,19 +213,18 @@ def _of_job(snapshot: Snapshot, seen: JobSeen, own: Sequence[AttemptView], plann
             planner.note(job.id, "the store can't be read")
         return None
     if head.done and going_back(seen) is None:
-        return _of_done(seen)
+        return _of_done(seen, head)
     if job.wish is Wish.CANCEL:
         return Close(job.id, head.number, job.reason or "cancelled")
     if job.wish is Wish.HOLD:
         return coming_back(seen, own) or _of_hold(seen, own)
     if job.state is JobState.HELD:
         return EndJob(job.id, JobEvent.RESUMED, "resumed")
-    return _of_limits(snapshot, seen, own)
+    return _of_limits(planner.snapshot, seen, own)
 
 
-def _of_done(seen: JobSeen) -> Action | None:
-    job, head = seen.job, seen.head
-    assert head is not None
+def _of_done(seen: JobSeen, head: HeadSeen) -> Action | None:
+    job = seen.job
     if not finished(seen):
         if job.failures < head.failures:
             why = f"{exit_codes.ended(head.exit_code, head.undelivered)}; retry {head.failures} of {job.spec.retries}"
@@ -281,20 +247,13 @@ def _of_hold(seen: JobSeen, own: Sequence[AttemptView]) -> Action | None:
 
 
 def _of_limits(snapshot: Snapshot, seen: JobSeen, own: Sequence[AttemptView]) -> Action | None:
-    job = seen.job
-    money = over_budget(snapshot, seen)
-    if money is not None:
-        return SetWish(job.id, Wish.HOLD, money)
-    if (why := _unusable(own) or out_of_memory(snapshot, seen)) is not None:
-        return SetWish(job.id, Wish.HOLD, why)
-    if (why := _garbled(own)) is not None:
-        return SetWish(job.id, Wish.HOLD, why)
-    never_ran = _never_ran(own)
-    if len(never_ran) >= snapshot.limits.launch_failures_max:
+    why = over_budget(snapshot, seen) or _unusable(own) or out_of_memory(snapshot, seen) or _garbled(own)
+    if why is None and len(never_ran := _never_ran(own)) >= snapshot.limits.launch_failures_max:
         why = f"{len(never_ran)} machines in a row never got the job to run; the last: {never_ran[-1]}"
-        return SetWish(job.id, Wish.HOLD, why)
-    if len(launch.setbacks(own)) >= snapshot.limits.launch_failures_max:
-        return SetWish(job.id, Wish.HOLD, launch.backoff_reason(own))
+    if why is None and len(launch.setbacks(own)) >= snapshot.limits.launch_failures_max:
+        why = launch.backoff_reason(own)
+    if why is not None:
+        return SetWish(seen.job.id, Wish.HOLD, why)
     return _settled_move(seen, own) or _settled_rewind(seen, own) or idle(seen, own)
 
 
@@ -365,35 +324,26 @@ def _settled_rewind(seen: JobSeen, own: Sequence[AttemptView]) -> Action | None:
     return SetWish(job.id, None, why, clear_rewind=True)
 
 
-def _give_back(seen: JobSeen, own: Sequence[AttemptView], planner: Planner, acted: Collection[int | None]) -> GiveBack | None:
+def _give_back(seen: JobSeen, own: Sequence[AttemptView], kept: AttemptView) -> GiveBack:
     """Give the job back to the machine that keeps it frozen, because it could not go on elsewhere."""
-    kept = taken_back(own)
-    if kept is None or kept.agent is None or seen.head is None or kept.attempt.number in acted:
-        return None
-    if planner.gives_way(seen) is not None:
-        return None
-    head = seen.head
-    return GiveBack(seen.job.id, kept.attempt.number, head.number, kept.agent.kept, head.sequence, why(own, kept))
+    head, agent = seen.head, kept.agent
+    assert head is not None
+    assert agent is not None
+    return GiveBack(seen.job.id, kept.attempt.number, head.number, agent.kept, head.sequence, why(own, kept))
 
 
-def _grant(
-    snapshot: Snapshot, seen: JobSeen, own: Sequence[AttemptView], planner: Planner, acted: Collection[int | None]
-) -> Action | None:
-    waiter = ready(own)
-    if waiter is None or waiter.attempt.number in acted or not wanted(seen) or seen.head is None:
-        return None
+def _grant(planner: Planner, head: HeadSeen, own: Sequence[AttemptView], waiter: AttemptView) -> list[Action]:
+    seen, number = waiter.seen, waiter.attempt.number
     why_not = unsafe(own)
+    if why_not is None and planner.may_be_outgrown(waiter):
+        why_not = "how large the final save is was not told yet"
     if why_not is not None:
-        planner.reject(seen.job.id, f"grant to attempt {waiter.attempt.number}", why_not)
-        return None
-    if planner.may_be_outgrown(waiter):
-        planner.reject(seen.job.id, f"grant to attempt {waiter.attempt.number}", "how large the final save is was not told yet")
-        return None
+        planner.reject(seen.job.id, f"grant to attempt {number}", why_not)
+        return []
     try:
-        checkpoint = choose_checkpoint(seen, snapshot.limits)
+        checkpoint = choose_checkpoint(seen, waiter.limits)
     except NothingLeft as e:
-        return SetWish(seen.job.id, Wish.HOLD, str(e))
+        return [SetWish(seen.job.id, Wish.HOLD, str(e))]
     start = f"from checkpoint {checkpoint}" if checkpoint else "from the beginning"
     start += passed_over(seen, checkpoint)
-    head = seen.head
-    return Grant(waiter.attempt.job, waiter.attempt.number, head.number, checkpoint, head.sequence, start)
+    return [Grant(seen.job.id, number, head.number, checkpoint, head.sequence, start)]

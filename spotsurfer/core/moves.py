@@ -117,11 +117,8 @@ def leaving(own: Sequence[AttemptView], planner: Planner) -> Leaving:
     back = going_back(holder.seen) if holder.seen.job.wish is not Wish.HOLD else None
     if back is not None:  # tried once: a failed order is settled
         return Leaving(f"its user goes back to checkpoint {back.checkpoint}")
-    return _rested(holder, _wished(own, holder, planner), planner)
-
-
-def _rested(holder: AttemptView, wished: Leaving, planner: Planner) -> Leaving:
-    """After a failed final save, wait before a retry that is not urgent: every attempt pauses the job, perhaps in vain."""
+    wished = _wished(own, holder, planner)
+    # After a failed final save, wait before a retry that is not urgent: every attempt pauses the job, perhaps in vain.
     if wished.drain is None or not holder.failed_lately:
         return wished
     planner.note(holder.seen.job.id, f"{holder.failed_lately}; it runs on, and the next try is made within a minute")
@@ -133,7 +130,7 @@ def _wished(own: Sequence[AttemptView], holder: AttemptView, planner: Planner) -
     job = holder.seen.job
     if job.wish is Wish.HOLD:
         return Leaving(f"suspended: {job.reason}")
-    if (way := planner.gives_way(holder.seen)) is not None:
+    if (way := planner.contest.ways.get(job.id)) is not None:
         return Leaving(way.why, gives_way_to=way.to)
     if (why := planner.waits(holder)) is not None:
         return Leaving(why)
@@ -149,8 +146,10 @@ def _noticed(holder: AttemptView, waiter: AttemptView | None, planner: Planner) 
     agent, deadline = holder.agent, holder.deadline_at
     left = (deadline - holder.now).total_seconds() if deadline else None
     now = Leaving(NOTICED, left, hurry=True)
-    if agent is None or not holder.told:
-        return now if _unheeded(holder) else STAY
+    if agent is None or not holder.agent_noticed:
+        warned = holder.warned
+        late = warned is not None and (holder.now - warned.at).total_seconds() >= AGENT_NOTICE_SECONDS
+        return now if late or holder.attempt.state is not A.RUNNING else STAY
     if _nothing_to_wait_for(holder) or agent.state == "draining" or left is None or agent.fit is None:
         return now
     if left <= agent.fit.reserve_seconds or (waiter is not None and warm(waiter)):
@@ -159,17 +158,12 @@ def _noticed(holder: AttemptView, waiter: AttemptView | None, planner: Planner) 
     return STAY
 
 
-def _unheeded(holder: AttemptView) -> bool:
-    """Whether the agent had time to report the notice and did not, or the job is leaving already."""
-    warned = holder.warned
-    late = warned is not None and (holder.now - warned.at).total_seconds() >= AGENT_NOTICE_SECONDS
-    return late or holder.attempt.state is not A.RUNNING
-
-
 def _wanted(holder: AttemptView, waiter: AttemptView, reason: str, planner: Planner) -> Leaving:
     """A move that is not forced: live save, fetch, then drain. A holder that drains already goes on."""
-    drain = Leaving(reason, hurry=True)
-    if _nothing_to_wait_for(holder) or _saves_fail(holder) or waiter.age_seconds > holder.limits.warm_wait_seconds:
+    drain, agent = Leaving(reason, hurry=True), holder.agent
+    # After a failed save a wait for the next live one is useless, and the final save shows the problem.
+    saves_fail = agent is not None and agent.state == "running" and agent.error_kind in ("save", "store")
+    if _nothing_to_wait_for(holder) or saves_fail or waiter.age_seconds > holder.limits.warm_wait_seconds:
         return drain
     number, head = waiter.attempt.number, holder.head
     if head is None:
@@ -188,12 +182,6 @@ def _wanted(holder: AttemptView, waiter: AttemptView, reason: str, planner: Plan
 def _nothing_to_wait_for(holder: AttemptView) -> bool:
     """Whether the holder does not run the job, waiting is off, or the job can't be saved and starts over elsewhere."""
     return holder.unsaved or holder.attempt.state is not A.RUNNING or holder.limits.warm_wait_seconds <= 0
-
-
-def _saves_fail(holder: AttemptView) -> bool:
-    """Whether the last save failed: then waiting for the next live save is useless, and the final save shows the problem."""
-    agent = holder.agent
-    return agent is not None and agent.state == "running" and agent.error_kind in ("save", "store")
 
 
 def warm(waiter: AttemptView) -> bool:

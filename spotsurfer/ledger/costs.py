@@ -16,8 +16,6 @@ from spotsurfer.ports.provider import BillingRule
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import observations
 
-# ---- One machine
-
 Steps = Sequence[tuple[datetime, int]]
 
 

@@ -62,6 +62,7 @@ class Adopted:
     unread: dict[str, str] = field(default_factory=dict)  # job -> why it could not be read; it stays as it is
 
 
+@refusals_told()
 def adopt(settings: Settings, least: Least, now: datetime, progress: Progress) -> Adopted:
     """Give this configuration's database the family of the store, and record the jobs that it does not know.
 
@@ -69,11 +70,6 @@ def adopt(settings: Settings, least: Least, now: datetime, progress: Progress) -
     NotFound if the store has no owner; Conflict if the database has jobs of another family; SpotsurferError for a damaged
     database; StoreUnwritable, StoreDamaged.
     """
-    with refusals_told():
-        return _adopt(settings, least, now, progress)
-
-
-def _adopt(settings: Settings, least: Least, now: datetime, progress: Progress) -> Adopted:
     lock = lock_state(settings.controller.data_dir)
     try:
         restore.finish(settings)
@@ -84,7 +80,10 @@ def _adopt(settings: Settings, least: Least, now: datetime, progress: Progress) 
             )
         key = master_key.load(settings.key_path, settings.checkpoint.encrypt)
         try:
-            store = _opened(settings)
+            try:
+                store = open_for(settings)
+            except (OSError, ValueError, BaseError) as e:
+                raise ConfigError(f"store.url {settings.store_url!r} can't be used: {e}") from e
             family = _family(store, settings.store_url, key.fingerprint)
             database = settings.controller.data_dir / "state.db"
             without = "move that file, and those that begin with its name, elsewhere: what only it knew is lost then"
@@ -106,13 +105,6 @@ def _adopt(settings: Settings, least: Least, now: datetime, progress: Progress) 
     return replace(adopted, family=family)
 
 
-def _opened(settings: Settings) -> ObstoreStore:
-    try:
-        return open_for(settings)
-    except (OSError, ValueError, BaseError) as e:
-        raise ConfigError(f"store.url {settings.store_url!r} can't be used: {e}") from e
-
-
 def _family(store: ObstoreStore, url: str, fingerprint: str) -> str:
     body = store.get(object_keys.store_key())
     if body is None:
@@ -126,9 +118,6 @@ def _family(store: ObstoreStore, url: str, fingerprint: str) -> str:
             f"The checkpoints in {url} were made with another key than this one: bring that key back from a backup."
         )
     return info.family
-
-
-# ---- Jobs
 
 
 def take_up(
@@ -178,14 +167,10 @@ def _read(store: Any, job: JobId, sources: _Sources) -> Job | None:
     began = written_at(log.entries[0], sources.now) if log.entries else sources.now
     row = Job(job, spec, JobState.QUEUED, 1, began, lineage=lineage)
     if wire.rehearses:
-        return _rehearsal(row, JobId(wire.rehearses))
+        # The operation that watched it is lost. It stays a walled-off rehearsal, and is removed at its end.
+        reason = "the controller that watched this rehearsal is lost: rehearse again"
+        return replace(row, parent=Parent(JobId(wire.rehearses), "", rehearsal=True), wish=Wish.CANCEL, reason=reason)
     return _standing(row, log.entries, image is not None, sources)
-
-
-def _rehearsal(job: Job, of: JobId) -> Job:
-    """The operation that watched it is lost with the controller. It stays a walled-off rehearsal, and is removed at its end."""
-    reason = "the controller that watched this rehearsal is lost: rehearse again"
-    return replace(job, parent=Parent(of, "", rehearsal=True), wish=Wish.CANCEL, reason=reason)
 
 
 def _standing(job: Job, entries: Sequence[Head], readable: bool, sources: _Sources) -> Job:

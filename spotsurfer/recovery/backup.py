@@ -230,8 +230,6 @@ class About:
         return cls(**{k: raw[k] for k in cls.__dataclass_fields__ if k != "members"}, members=members)
 
 
-# ---- Backup
-
 COPY = ".backup"  # private folder in the data folder for the plain copy of the database, while it is sealed
 Progress = Callable[[str, int, int], None]  # stage, bytes done, total
 

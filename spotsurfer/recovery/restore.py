@@ -43,13 +43,14 @@ class Restored:
     kept_token: bool  # another token existed already, and stays
 
 
+@refusals_told()
 def restore(settings: Settings, file: Path, passphrase: str, progress: Progress) -> Restored:
     """Put the backup's files into the paths of this configuration.
 
     Raises InputMissing for an absent, damaged or too new file, Denied for a wrong passphrase, ControllerRunning, Conflict if
     a database with jobs or another key exists, ConfigError if a path can't be written.
     """
-    with refusals_told(), file.open("rb") as opened:
+    with file.open("rb") as opened:
         reader = Reader(opened, str(file), passphrase)
         about = About.of(reader.about)
         if about.schema > newest_version():

@@ -32,7 +32,7 @@ from spotsurfer.model.job import (
     SharedMount,
     Wish,
 )
-from spotsurfer.model.market import Cooldown, Market, Pool
+from spotsurfer.model.market import Market, Pool
 from spotsurfer.model.snapshot import Held
 from spotsurfer.state.schema import attempt as A
 from spotsurfer.state.schema import job as J
@@ -69,7 +69,7 @@ def job_to_row(job: Job) -> dict[str, Any]:
     """A row of the job table."""
     row: dict[str, Any] = {f.name: getattr(job, f.name) for f in dataclasses.fields(job)}
     row["spec"] = spec_to_doc(job.spec)
-    row["move"] = None if job.move is None else _move_to_doc(job.move)
+    row["move"] = None if (m := job.move) is None else {**dataclasses.asdict(m), "asked_at": text_of(m.asked_at)}
     row["rewind"] = None if job.rewind is None else dataclasses.asdict(job.rewind)
     row["parent"] = None if job.parent is None else dataclasses.asdict(job.parent)
     row["state"], row["wish"], row["held_by"] = str(job.state), str(job.wish), str(job.held_by)
@@ -81,24 +81,14 @@ def job_from_row(row: Any) -> Job:
     """A job from its row."""
     values = dict(row)
     values["spec"] = spec_from_doc(row["spec"])
-    values["move"] = None if row["move"] is None else _move_from_doc(row["move"])
+    if (m := row["move"]) is not None:
+        market = None if m["market"] is None else Market(m["market"])
+        values["move"] = MoveRequest(m["number"], datetime.fromisoformat(m["asked_at"]), m["instance_type"], market)
     values["rewind"] = None if row["rewind"] is None else Rewind(**row["rewind"])
     values["parent"] = None if row["parent"] is None else Parent(**row["parent"])
     values["state"], values["wish"], values["held_by"] = JobState(row["state"]), Wish(row["wish"]), HeldBy(row["held_by"])
     values |= {name: instant(row[name]) for name in JOB_TIMES}
     return Job(**values)
-
-
-def _move_to_doc(move: MoveRequest) -> dict[str, Any]:
-    market = None if move.market is None else str(move.market)
-    return {**dataclasses.asdict(move), "asked_at": text_of(move.asked_at), "market": market}
-
-
-def _move_from_doc(doc: Mapping[str, Any]) -> MoveRequest:
-    asked = instant(doc["asked_at"])
-    assert asked is not None
-    market = None if doc["market"] is None else Market(doc["market"])
-    return MoveRequest(doc["number"], asked, doc["instance_type"], market)
 
 
 JOB_TIMES = ("submitted_at", "ended_at", "resumed_at")
@@ -110,9 +100,7 @@ def attempt_to_row(attempt: Attempt) -> dict[str, Any]:
     row: dict[str, Any] = {f.name: getattr(attempt, f.name) for f in dataclasses.fields(attempt)}
     row["state"], row["market"] = str(attempt.state), str(attempt.market)
     row["pool"] = dataclasses.asdict(attempt.pool)
-    for name in TIMES:
-        row[name] = text_of(row[name])
-    return row
+    return row | {name: text_of(row[name]) for name in TIMES}
 
 
 def attempt_from_row(row: Any) -> Attempt:
@@ -120,32 +108,11 @@ def attempt_from_row(row: Any) -> Attempt:
     values = dict(row)
     values["state"], values["market"] = AttemptState(row["state"]), Market(row["market"])
     values["pool"] = Pool(**row["pool"])
-    for name in TIMES:
-        values[name] = instant(row[name])
-    return Attempt(**values)
+    return Attempt(**values | {name: instant(row[name]) for name in TIMES})
 
 
-def cooldown_to_doc(c: Cooldown) -> dict[str, Any]:
-    """A cool-down as JSON."""
-    return {
-        "pool": dataclasses.asdict(c.pool),
-        "market": str(c.market),
-        "until": text_of(c.until),
-        "strikes": c.strikes,
-        "reason": c.reason,
-    }
-
-
-def cooldown_from_doc(doc: Mapping[str, Any]) -> Cooldown:
-    """A cool-down from JSON."""
-    until = instant(doc["until"])
-    assert until is not None
-    return Cooldown(Pool(**doc["pool"]), Market(doc["market"]), until, doc["strikes"], doc["reason"])
-
-
-# ---- Loading and saving
-
-BUSY = exists().where(and_(A.c.job == J.c.id, A.c.state.not_in([str(s) for s in OVER])))
+LIVING = A.c.state.not_in([str(s) for s in OVER])
+BUSY = exists().where(and_(A.c.job == J.c.id, LIVING))
 OPEN = select(J).where(or_(J.c.state.not_in([str(s) for s in ENDED]), BUSY)).order_by(J.c.submitted_at, J.c.id)
 
 
@@ -236,8 +203,7 @@ def attempts(connection: Connection, jobs: Sequence[JobId]) -> dict[JobId, list[
 
 def ended_since(connection: Connection, at: datetime) -> list[Attempt]:
     """Attempts of all jobs with machines that ended after `at`."""
-    over = [str(state) for state in OVER]
-    query = select(A).where(A.c.state.in_(over), A.c.released_at > at.isoformat())
+    query = select(A).where(~LIVING, A.c.released_at > at.isoformat())
     return [attempt_from_row(r) for r in connection.execute(query).mappings()]
 
 
@@ -255,7 +221,7 @@ def held_since(connection: Connection, at: datetime) -> list[Held]:
 
 def living_attempts(connection: Connection) -> list[Attempt]:
     """Attempts of all jobs that are not over, oldest first."""
-    query = select(A).where(A.c.state.not_in([str(s) for s in OVER])).order_by(A.c.planned_at, A.c.job, A.c.number)
+    query = select(A).where(LIVING).order_by(A.c.planned_at, A.c.job, A.c.number)
     return [attempt_from_row(r) for r in connection.execute(query).mappings()]
 
 
@@ -274,14 +240,12 @@ def has_attempt(connection: Connection, job: str, number: int) -> bool:
 
 def tokens(connection: Connection) -> frozenset[str]:
     """Launch tokens of attempts that are not over: a machine with another token, however late it appears, is an orphan."""
-    over = [str(state) for state in OVER]
-    return frozenset(connection.execute(select(A.c.token).where(A.c.state.not_in(over))).scalars())
+    return frozenset(connection.execute(select(A.c.token).where(LIVING)).scalars())
 
 
 def attempts_with_machines(connection: Connection) -> dict[str, Attempt]:
     """Attempts that are not over, by their instance."""
-    over = [str(state) for state in OVER]
-    found = connection.execute(select(A).where(A.c.instance.is_not(None), A.c.state.not_in(over))).mappings()
+    found = connection.execute(select(A).where(A.c.instance.is_not(None), LIVING)).mappings()
     return {str(r["instance"]): attempt_from_row(r) for r in found}
 
 

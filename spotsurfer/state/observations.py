@@ -19,7 +19,6 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 from spotsurfer.model.job import AttemptNumber, JobId
 from spotsurfer.model.market import Cooldown, Market, Pool
 from spotsurfer.model.snapshot import SpotSeen
-from spotsurfer.state.jobs import cooldown_from_doc, cooldown_to_doc
 from spotsurfer.state.schema import cooldown as C
 from spotsurfer.state.schema import price as P
 from spotsurfer.state.schema import sighting as N
@@ -79,8 +78,6 @@ def notices_of(connection: Connection, instances: Collection[str]) -> dict[str, 
     return found
 
 
-# ---- Cool-downs, prices over time, and last reports
-
 log = structlog.get_logger()
 RUNG = "rung"  # beside a report: its protection, or the last one while the job ran there
 USAGE_TOLD = 2  # windows: the last whole one and the one that grows
@@ -90,12 +87,15 @@ PUT = NEW.on_conflict_do_update(index_elements=list(U.primary_key), set_={c.name
 
 def cooldowns(connection: Connection) -> list[Cooldown]:
     """All cool-downs, expired ones included: their strikes make the next wait longer."""
-    return [cooldown_from_doc(r) for (r,) in connection.execute(select(C.c.doc))]
+    found = connection.execute(select(C.c.doc)).scalars()
+    times = datetime.fromisoformat
+    return [Cooldown(Pool(**d["pool"]), Market(d["market"]), times(d["until"]), d["strikes"], d["reason"]) for d in found]
 
 
 def set_cooldown(connection: Connection, c: Cooldown) -> None:
     """Remember or replace."""
-    values = {"pool": str(c.pool), "market": str(c.market), "doc": cooldown_to_doc(c)}
+    doc = {**dataclasses.asdict(c), "market": str(c.market), "until": c.until.isoformat()}
+    values = {"pool": str(c.pool), "market": str(c.market), "doc": doc}
     connection.execute(upsert(C).values(**values).on_conflict_do_update(index_elements=["pool", "market"], set_=values))
 
 

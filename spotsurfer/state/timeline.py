@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, RowMapping, insert, select
 
 from spotsurfer.model.job import JobId
 from spotsurfer.ports.service import Moment, Why
@@ -39,23 +39,17 @@ def read(
         query = query.where(M.c.at >= since.astimezone(UTC).isoformat())
     if last is not None:
         query = query.limit(last)
-    found = [
-        (
-            int(r["number"]),
-            Moment(datetime.fromisoformat(r["at"]), r["job"], r["attempt"], r["kind"], r["text"], r["data"]),
-        )
-        for r in connection.execute(query).mappings()
-    ]
-    return found[::-1]
+    return [(int(r["number"]), _moment(r)) for r in connection.execute(query).mappings()][::-1]
+
+
+def _moment(row: RowMapping) -> Moment:
+    return Moment(datetime.fromisoformat(row["at"]), row["job"], row["attempt"], row["kind"], row["text"], row["data"])
 
 
 def last_entered(connection: Connection, job: JobId, state: str) -> Moment | None:
     """When an attempt of this job last entered a state, and which."""
     query = select(M).where(M.c.job == job, M.c.kind == "attempt").order_by(M.c.number.desc()).limit(STEPS)
-    for r in connection.execute(query).mappings():
-        if r["data"].get("to") == state:
-            return Moment(datetime.fromisoformat(r["at"]), r["job"], r["attempt"], r["kind"], r["text"], r["data"])
-    return None
+    return next((_moment(r) for r in connection.execute(query).mappings() if r["data"].get("to") == state), None)
 
 
 def stopped_since(connection: Connection, job: JobId, state: str, since: datetime) -> bool:
@@ -93,13 +87,5 @@ def add_decision(connection: Connection, job: JobId, why: Why) -> None:
 def decisions(connection: Connection, job: JobId, last: int) -> Sequence[Why]:
     """The newest `last` decisions about a job, oldest first."""
     rows = connection.execute(select(D).where(D.c.job == job).order_by(D.c.number.desc()).limit(last)).mappings()
-    found = [
-        Why(
-            datetime.fromisoformat(r["at"]),
-            tuple(r["done"]),
-            tuple((a, b) for a, b in r["rejected"]),
-            r["note"],
-        )
-        for r in rows
-    ]
-    return found[::-1]
+    found = [(datetime.fromisoformat(r["at"]), tuple(r["done"]), r["rejected"], r["note"]) for r in rows]
+    return [Why(at, done, tuple((what, why) for what, why in rejected), note) for at, done, rejected, note in reversed(found)]

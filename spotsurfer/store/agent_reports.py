@@ -156,10 +156,15 @@ class Reports:
             for key, word in before.items()
             if key not in there
         }
-        fresh = {
-            key: word if (word := before.get(key)) is not None and word.version == x.version else _new(x, at, word)
-            for key, x in there.items()
-        }
+        fresh = dict[Key, Word]()
+        for key, x in there.items():
+            word = before.get(key)
+            if word is not None and word.version == x.version:
+                fresh[key] = word
+            elif 0 < x.size <= REPORT_BYTES_MAX:
+                fresh[key] = Word(x.version, at, failed=word.failed if word is not None else 0)
+            else:
+                fresh[key] = Word(x.version, at, "it is too large" if x.size else "it is empty", garbled=True)
         self._words = gone | fresh  # in one assignment: other threads read it meanwhile
         self.listed = True
         self._attempts = {job: [n for _, n in some] for job, some in groupby(sorted(self._words), key=itemgetter(0))}
@@ -251,13 +256,6 @@ class Reports:
             before.notice_at if before is not None and same_notice else (now if report.notice else None),
             replace(before, before=None) if before is not None else None,
         )
-
-
-def _new(x: Listed, at: datetime, before: Word | None) -> Word:
-    """The Word for an object that was written since the last look."""
-    if not 0 < x.size <= REPORT_BYTES_MAX:
-        return Word(x.version, at, "it is too large" if x.size else "it is empty", garbled=True)
-    return Word(x.version, at, failed=before.failed if before is not None else 0)
 
 
 def _joined(gaps: Sequence[Gap], last: Gap) -> list[Gap]:

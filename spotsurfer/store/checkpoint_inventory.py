@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -60,14 +61,10 @@ class Survey:
 
     def under_way(self) -> dict[str, Intent]:
         """Saves that may still be committed: their attempt owns the job, and no checkpoint of that sequence or later counts."""
-        return {c: i for c, i in self.intents.items() if self._may_land(c)}
-
-    def _may_land(self, checkpoint: str) -> bool:
-        head, (epoch, sequence) = self.newest, parse(checkpoint)
-        if head is None:
-            return True
-        over = head.done is not None or head.final
-        return epoch > head.epoch or (epoch == head.epoch and sequence > head.sequence and not over)
+        head = self.newest
+        over = head is not None and (head.done is not None or head.final)
+        last = (-1, 0) if head is None else (head.epoch, sys.maxsize if over else head.sequence)
+        return {c: i for c, i in self.intents.items() if parse(c) > last}
 
     def committed(self) -> list[str]:
         """Every checkpoint that the head log ever named, oldest commit first."""
@@ -77,7 +74,9 @@ class Survey:
         """The input of retention, oldest commit first; `wanted`: checkpoint -> why something else needs it."""
         there, line = set(self.manifests), set(summary(self.entries).checkpoints)
         order = [c for c in self.committed() if c in there]
-        needed = self._needed() | dict(wanted)
+        under_way = self.under_way()
+        bases = {i.base: "a save under way builds on it" for i in under_way.values() if i.base is not None}
+        needed = {**bases, **dict.fromkeys(under_way, "its save is under way"), **wanted}
         return [
             Known(
                 id=c,
@@ -90,11 +89,6 @@ class Survey:
             for c in [*order, *sorted(there - set(order))]
         ]
 
-    def _needed(self) -> dict[str, str]:
-        under_way = self.under_way()
-        bases = {i.base: "a save under way builds on it" for i in under_way.values() if i.base is not None}
-        return bases | dict.fromkeys(under_way, "its save is under way")
-
 
 def survey(store: ObjectStore, job: str, log: HeadLog | None = None) -> Survey:
     """Survey one job, with the newest entries of `log`, or of a new log. Raises StoreError, ProtocolError."""
@@ -106,22 +100,17 @@ def survey(store: ObjectStore, job: str, log: HeadLog | None = None) -> Survey:
         marks.setdefault(checkpoint, set()).add(name)
         if name == MANIFEST:
             sizes[checkpoint] = found.size
-    intents = _intents(store, job)
+    intents: dict[str, Intent] = {}
+    for listed in store.list(object_keys.intents_prefix(job)):
+        data = json_codec.read_bounded(store, listed.key, INTENT_BYTES_MAX)
+        if data is not None:
+            intents[listed.key.rpartition("/")[2]] = json_codec.decode(Intent, data)
     if log is None:
         log = HeadLog(store, job)
         log.refresh()
     else:
         log.refresh(ENTRIES_AT_ONCE)
     return Survey(job, {c: frozenset(n) for c, n in marks.items()}, sizes, intents, tuple(log.entries))
-
-
-def _intents(store: ObjectStore, job: str) -> dict[str, Intent]:
-    found: dict[str, Intent] = {}
-    for listed in store.list(object_keys.intents_prefix(job)):
-        data = json_codec.read_bounded(store, listed.key, INTENT_BYTES_MAX)
-        if data is not None:
-            found[listed.key.rpartition("/")[2]] = json_codec.decode(Intent, data)
-    return found
 
 
 def parse(checkpoint: str) -> tuple[int, int]:
@@ -170,7 +159,7 @@ def check(store: ObjectStore, job: str, keys: Keys, result: Checked, progress: P
         image = _manifest(store, found, checkpoint, keys, result)
         for c in image.chunks if image is not None else ():
             needed.setdefault(c, []).append(checkpoint)
-    sizes = _sizes(store, job)  # after the manifests: a save that ends meanwhile has its chunks there before its manifest
+    sizes = stored_sizes(store, job)  # after the manifests: a save that ends meanwhile has its chunks there before its manifest
     result.objects += len(sizes)
     bad = {c: why for c in needed if (why := _misfit(c, sizes))}
     if progress is not None:
@@ -215,7 +204,8 @@ def _read(reader: Reader, chunks: Sequence[Stored], result: Checked, progress: C
     return bad
 
 
-def _sizes(store: ObjectStore, job: str) -> dict[str, int]:
+def stored_sizes(store: ObjectStore, job: str) -> dict[str, int]:
+    """Name -> stored bytes of every chunk and pack of a job."""
     listed = [*store.list(object_keys.chunks_prefix(job)), *store.list(object_keys.packs_prefix(job))]
     return {x.key.rpartition("/")[2]: x.size for x in listed}
 

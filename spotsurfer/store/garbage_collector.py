@@ -18,11 +18,10 @@ from spotsurfer_wire.crypto import Keys
 from spotsurfer_wire.head_log import HeadLog
 from spotsurfer_wire.json_codec import ProtocolError
 from spotsurfer_wire.messages import Condemned
-from spotsurfer_wire.object_keys import packs_prefix
 from spotsurfer_wire.store.port import ObjectStore
 
 from spotsurfer.core.checkpoints.retention import RetentionRules, Verdict, judge
-from spotsurfer.store.checkpoint_inventory import MANIFEST, Survey, survey
+from spotsurfer.store.checkpoint_inventory import MANIFEST, Survey, stored_sizes, survey
 
 # A check of our leadership is valid for so long, and for half of the wait at most. A successor takes the list over and empties
 # it after its own wait. From then on saves rely on the chunks that were on it, so no other controller may go on removing them.
@@ -68,7 +67,7 @@ class Collector:
         """Do all that is possible now. Raises StoreError, ProtocolError (unreadable manifest: no chunk is removed)."""
         step = Step(asked.job)
         condemned = self._condemned(asked.job)
-        sizes = self._chunks(asked.job) if asked.sweep and not condemned.names else {}
+        sizes = stored_sizes(self._store, asked.job) if asked.sweep and not condemned.names else {}
         found = survey(self._store, asked.job, asked.log)
         self._retain(found, asked, step)
         if condemned.names:
@@ -80,21 +79,17 @@ class Collector:
     def plan(self, asked: Asked) -> Step:
         """A dry run of all steps: it counts garbage as if all dropped checkpoints were gone."""
         step = Step(asked.job)
-        sizes = self._chunks(asked.job)
+        sizes = stored_sizes(self._store, asked.job)
         found = survey(self._store, asked.job, asked.log)
-        step.verdicts = _judged(found, asked)
-        step.dropped = [v.id for v in step.verdicts if not v.keep]
+        _judge(found, asked, step)
         live = self._live(found.job, [v.id for v in step.verdicts if v.keep], asked.keys)
         garbage = sorted(set(sizes) - live)
         step.condemned, step.condemned_bytes = len(garbage), sum(sizes[n] for n in garbage)
         step.waits = _busy(found)
         return step
 
-    # ---------------------------------------------------------------- checkpoints
-
     def _retain(self, found: Survey, asked: Asked, step: Step) -> None:
-        step.verdicts = _judged(found, asked)
-        step.dropped = [v.id for v in step.verdicts if not v.keep]
+        _judge(found, asked, step)
         stale = [object_keys.intent_key(found.job, c) for c in found.intents if c not in found.under_way()]
         gone = [*stale, *found.leftovers]
         if not step.dropped and not gone:
@@ -104,8 +99,6 @@ class Collector:
             names = sorted(found.marks[checkpoint], key=lambda n: n != MANIFEST)
             self._store.delete(f"{object_keys.checkpoints_prefix(found.job)}{checkpoint}/{n}" for n in names)
         self._store.delete(gone)
-
-    # ---------------------------------------------------------------- chunks
 
     def _begin(self, sizes: Mapping[str, int], found: Survey, asked: Asked, step: Step) -> None:
         step.waits = _busy(found)
@@ -153,11 +146,6 @@ class Collector:
     def _write(self, job: str, condemned: Condemned) -> None:
         self._store.put(object_keys.condemned_key(job), json_codec.encode(condemned))
 
-    def _chunks(self, job: str) -> dict[str, int]:
-        """Name -> stored bytes of every chunk and pack."""
-        listed = [*self._store.list(object_keys.chunks_prefix(job)), *self._store.list(packs_prefix(job))]
-        return {x.key.rpartition("/")[2]: x.size for x in listed}
-
     def _live(self, job: str, checkpoints: Iterable[str], keys: Keys) -> set[str]:
         live: set[str] = set()
         for checkpoint in checkpoints:
@@ -173,9 +161,10 @@ def objects_of(image: manifest.Manifest) -> set[str]:
     return {c.pack or c.digest for c in image.chunks}
 
 
-def _judged(found: Survey, asked: Asked) -> list[Verdict]:
+def _judge(found: Survey, asked: Asked, step: Step) -> None:
     newest = found.newest
-    return judge(found.known(asked.wanted), asked.rules, newest.checkpoint if newest else None)
+    step.verdicts = judge(found.known(asked.wanted), asked.rules, newest.checkpoint if newest else None)
+    step.dropped = [v.id for v in step.verdicts if not v.keep]
 
 
 def _busy(found: Survey) -> str:

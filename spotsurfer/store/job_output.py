@@ -20,8 +20,6 @@ from spotsurfer_wire.store.port import FileStore, Listed, StoreError
 from spotsurfer.model.errors import Conflict
 from spotsurfer.ports.service import LogAsk, LogPart, LogPlace
 
-# ---- Streams and results
-
 T = TypeVar("T")
 PIECE_BYTES = 4 << 20
 STREAMS = ("out", "err")
@@ -153,19 +151,13 @@ class Printed:
         return bytes(out)
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
-    at: float
-    found: list[Listed]
-
-
 class Output:
     """Reads output and results from the store."""
 
     def __init__(self, store: FileStore, now: Callable[[], float] = time.monotonic) -> None:
         self._store, self._now = store, now
         self._lock = threading.Lock()
-        self._looks: OrderedDict[str, _Look] = OrderedDict()
+        self._looks: OrderedDict[str, tuple[float, list[Listed]]] = OrderedDict()  # job -> its last listing, and when
 
     def read(self, job: str, stream: str, attempts: Sequence[int], offset: int, limit: int) -> bytes:
         """At most `limit` bytes from `offset`; empty = nothing there yet. Raises StoreError."""
@@ -186,20 +178,20 @@ class Output:
 
     def _look(self, job: str, attempts: Sequence[int], old_seconds: float) -> list[Listed]:
         """One listing, shared by all readers of a job. The pieces of earlier attempts are kept from earlier listings."""
-        known, now = self._looks.get(job), self._now()
-        if known is not None and now - known.at < old_seconds:
-            return known.found
+        (at, known), now = self._looks.get(job, (0.0, None)), self._now()
+        if known is not None and now - at < old_seconds:
+            return known
         prefix = object_keys.log_prefix(job)
-        if known is not None and known.found and old_seconds > 0:
-            newest = known.found[-1].key.removeprefix(prefix).partition("/")[0]
+        if known and old_seconds > 0:
+            newest = known[-1].key.removeprefix(prefix).partition("/")[0]
             if attempts:  # it may have come back to one that is not the newest
                 newest = min(newest, object_keys.attempt_log_prefix(job, attempts[-1]).removeprefix(prefix).rstrip("/"))
-            before = [x for x in known.found if x.key < f"{prefix}{newest}"]
+            before = [x for x in known if x.key < f"{prefix}{newest}"]
             found = before + self._store.list(prefix, f"{prefix}{newest}")
         else:
             found = self._store.list(prefix)
         with self._lock:
-            self._looks[job] = _Look(now, found)
+            self._looks[job] = (now, found)
             self._looks.move_to_end(job)
             while len(self._looks) > LOOKS_KEPT:
                 self._looks.popitem(last=False)
@@ -259,26 +251,18 @@ def pick(printed: Printed, ask: LogAsk) -> tuple[list[LogPart], LogPlace]:
     for run in runs(printed, _Record(printed), ask):
         data = reader.ahead(run.stream, run.start, min(run.end, run.start + room))
         if data:
-            _put(parts, LogPart(run.stream, data, run.seconds, run.recorded))
+            second, last = None if run.seconds is None else int(run.seconds), parts[-1] if parts else None
+            before = None if last is None else (last.stream, last.recorded, None if last.seconds is None else int(last.seconds))
+            if last is not None and before == (run.stream, run.recorded, second):  # one part for each stream and second
+                parts[-1] = replace(last, data=last.data + data)
+            else:
+                parts.append(LogPart(run.stream, data, run.seconds, run.recorded))
             whole = len(data) == run.end - run.start
             place = replace(place, times=run.row_after if whole else run.row, **{run.stream: run.start + len(data)})
             room -= len(data)
         if room <= 0 or len(data) < run.end - run.start:
             break
     return parts, place
-
-
-def _put(parts: list[LogPart], new: LogPart) -> None:
-    """Append a part, joined with the last one if both are of one stream and second."""
-    last = parts[-1] if parts else None
-    if last is not None and (last.stream, last.recorded, _whole(last)) == (new.stream, new.recorded, _whole(new)):
-        parts[-1] = replace(last, data=last.data + new.data)
-    else:
-        parts.append(new)
-
-
-def _whole(part: LogPart) -> int | None:
-    return int(part.seconds) if part.seconds is not None else None
 
 
 def runs(printed: Printed, record: _Record, ask: LogAsk) -> Iterator[Run]:
@@ -321,18 +305,15 @@ def _last_lines(printed: Printed, record: _Record, ask: LogAsk, lines: int) -> L
     block = BLOCK_ROWS
     while True:
         first = max(0, record.count - block)
-        base = _later(ask.place, record.after(first)) if first else ask.place
+        base, after = ask.place, record.after(first) if first else ask.place
+        if after.out >= base.out and after.err >= base.err:
+            base = after
         found = _count_back(_Reader(printed), list(runs(printed, record, replace(ask, place=base))), base, lines)
         if found is not None:
             return found
         if base == ask.place:
             return base
         block *= 8
-
-
-def _later(a: LogPlace, b: LogPlace) -> LogPlace:
-    """The later one of two places in one output."""
-    return b if b.out >= a.out and b.err >= a.err else a
 
 
 def _count_back(reader: _Reader, found: list[Run], base: LogPlace, lines: int) -> LogPlace | None:

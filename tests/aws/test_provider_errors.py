@@ -12,8 +12,8 @@ from botocore.exceptions import (
 )
 from spotsurfer_providers.aws import error_codes
 
-from spotsurfer.controller.effects import refusal
 from spotsurfer.controller.machines.circuit_breaker import failure
+from spotsurfer.core.scheduling.placement import REFUSALS
 from spotsurfer.model.errors import (
     CredentialsExpired,
     Invalid,
@@ -111,7 +111,7 @@ def test_before_anybody_answered(error: Exception, kind: type[ProviderError]) ->
 def test_an_answer_that_is_not_whole_says_nothing_about_what_was_done(error: Exception) -> None:
     with pytest.raises(ProviderError, match="can't be read") as caught, error_codes.calling("RunInstances"):
         raise error
-    assert not refusal(caught.value)
+    assert type(caught.value) not in REFUSALS
 
 
 # (is it a clear no to this pool?, does it speak against the API?)
@@ -128,4 +128,4 @@ REACTIONS = {
 
 @pytest.mark.parametrize(("kind", "reaction"), REACTIONS.items(), ids=lambda x: getattr(x, "__name__", ""))
 def test_reaction(kind: type[ProviderError], reaction: tuple[bool, bool]) -> None:
-    assert (refusal(kind("x")), failure(kind("x"))) == reaction
+    assert (kind in REFUSALS, failure(kind("x"))) == reaction

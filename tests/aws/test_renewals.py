@@ -19,7 +19,6 @@ from support.dict_store import DictStore
 from spotsurfer.controller.machines.store_credentials import (
     SERVED,
     SWEEP_SECONDS,
-    Desk,
     Issued,
     Key,
     Renewals,
@@ -27,6 +26,7 @@ from spotsurfer.controller.machines.store_credentials import (
     failed,
     renewed,
 )
+from spotsurfer.controller.schedule import Repeated
 from spotsurfer.model.errors import ProviderDenied, ProviderError, Superseded, Throttled
 from spotsurfer.model.job import Attempt, AttemptState, InputFetch
 from spotsurfer.ports.clock import ManualClock
@@ -72,8 +72,7 @@ class Scene:
 
         key = lambda job, attempt: access_secret(MASTER, job, attempt)  # noqa: E731
         left_out, heard = lambda a: f"of {a.number}".encode(), lambda job, attempt: self.heard
-        desk = Desk(self.engine, self.clock, self.store, self.cloud, key, lead, left_out, heard)  # type: ignore[arg-type]
-        self.renewals = Renewals(desk)
+        self.renewals = Renewals(self.engine, self.clock, self.store, self.cloud, key, lead, left_out, heard)  # type: ignore[arg-type]
         return self.renewals
 
     def add(self, number: int, state: AttemptState = AttemptState.BOOTING) -> None:
@@ -239,14 +238,16 @@ def test_where_nothing_is_renewed_nothing_happens(scene: Scene) -> None:
 
 
 def test_the_thread_looks_when_it_is_poked_and_ends(scene: Scene) -> None:
-    scene.renewals.start()
+    repeated = Repeated("renewals", scene.renewals.look, 600.0, "access.failed", scene.renewals.stopping)
+    repeated.start()
     scene.add(1)
-    scene.renewals.poke()
+    repeated.poke()
     for _ in range(500):
         if scene.store.objects:
             break
         time.sleep(0.01)
-    scene.renewals.stop()
+    repeated.stop()
+    assert scene.renewals.stopping.is_set()
     assert scene.token() == "t1"
 
 
@@ -300,14 +301,14 @@ def test_trouble_with_what_one_leaves_out_keeps_nobody_from_credentials(scene: S
     scene.add(1)
     scene.add(2)
     scene.heard = False
-    left_out = scene.renewals._d.left_out
+    left_out = scene.renewals.left_out
 
     def fails(attempt: Attempt) -> bytes:
         if attempt.number == 1:
             raise ValueError("garbled")
         return left_out(attempt)
 
-    scene.renewals._d = replace(scene.renewals._d, left_out=fails)
+    scene.renewals.left_out = fails
     scene.renewals.look()
     assert {scene.token(1), scene.token(2)} == {"t1", "t2"}
     assert object_keys.voucher_key(JOB, 2) in scene.store.objects

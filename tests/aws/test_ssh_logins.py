@@ -20,9 +20,10 @@ from support.sshd import Sshd, user_key
 from spotsurfer.cli.commands import logs_and_outputs, ssh
 from spotsurfer.cli.common import SESSION
 from spotsurfer.cli.main import main
+from spotsurfer.config.settings import SshSection
 from spotsurfer.controller.machines import ssh_access
 from spotsurfer.controller.machines.bootstrap import Login, Source, user_data
-from spotsurfer.controller.machines.ssh_access import Logins, SshRules
+from spotsurfer.controller.machines.ssh_access import Logins
 from spotsurfer.model.errors import ConfigError, Conflict, HostKeyMismatch, NotFound, UsageError
 from spotsurfer.model.job import Attempt, AttemptState, InstanceId, JobId, JobState
 from spotsurfer.model.market import Market
@@ -50,7 +51,7 @@ class Scene:
 
     def logins(self, **rules: object) -> Logins:
         views = lambda token, _: self.views.get(token)  # noqa: E731
-        return Logins(SshRules(**{"user": "root", **rules}), seed_of, self.engine, views)  # type: ignore[arg-type]
+        return Logins(SshSection.model_validate({"user": "root", **rules}), seed_of, self.engine, views)  # type: ignore[arg-type]
 
     def add(self, number: int, state: AttemptState, address: str | None = "127.0.0.1", public: str | None = None) -> Attempt:
         attempt = an_attempt(number, state)
@@ -87,7 +88,7 @@ def test_why_nobody_can_log_in_is_said(scene: Scene) -> None:
     scene.add(2, AttemptState.BOOTING, None, "1.2.3.4")
     with pytest.raises(Conflict, match="no private address"):
         scene.logins().machine(JOB)
-    assert scene.logins(public=True).machine(JOB).address == "1.2.3.4"
+    assert scene.logins(address="public").machine(JOB).address == "1.2.3.4"
     with pytest.raises(Conflict, match="nobody logs in"):
         scene.logins(user=None).machine(JOB)
     with pytest.raises(NotFound):
@@ -135,7 +136,6 @@ def test_a_nudge_goes_all_the_way(scene: Scene, tmp_path: Path, monkeypatch: pyt
         there = scene.logins(nudge=True, key_file=server.key_file, port=server.port)
         there.nudge(attempt)
         assert nudged.wait(10)
-        there.stop()
 
 
 # ---------------------------------------------------------------- on the machine

@@ -8,9 +8,9 @@ from pathlib import Path
 import boto3
 import pytest
 from moto import mock_aws
+from spotsurfer_providers.cloud_secrets import aws, gcp
 from support.gcp_secrets import GcpSecrets, gcp_secrets
 
-from spotsurfer.controller.jobs.secrets import aws, gcp
 from spotsurfer.model import errors as e
 
 VALUE = b"canary-5d1b8c"

@@ -21,7 +21,7 @@ from spotsurfer.model.job import SIZE_OFF, MoveRequest, Rewind
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Cooldown, Market
 from spotsurfer.ports.policies import Came, Size, SizeChoice, SizeMoment, SizeTerms
-from spotsurfer.state import usage
+from spotsurfer.state import usage_history
 
 QUICK = SizeRules(look_seconds=10.0)
 SMALL, MEDIUM, LARGE = 0, 1, 2
@@ -364,8 +364,8 @@ def test_windows_that_were_thinned_are_the_same_looks() -> None:
     for i in range(60):
         use(ride, 1.0 + i % 4, 1)
     with ride.engine.begin() as c:
-        before = list(looks(usage.read(c, JOB), 6))
-        usage.thin(c, ride.now + timedelta(hours=2))
-        after = list(looks(usage.read(c, JOB), 6))
+        before = list(looks(usage_history.read(c, JOB), 6))
+        usage_history.thin(c, ride.now + timedelta(hours=2))
+        after = list(looks(usage_history.read(c, JOB), 6))
     assert [look for _, look in before] == [look for _, look in after]
     assert len(before) == 10

@@ -21,7 +21,7 @@ from spotsurfer.model.actions import Plan
 from spotsurfer.model.job import SIZE_OFF, Job, JobId, JobState, Parent
 from spotsurfer.model.snapshot import JobSeen
 from spotsurfer.ports.policies import Size, SizeChoice, SizeMoment, SizeTerms
-from spotsurfer.state import jobs, observations, usage
+from spotsurfer.state import jobs, observations, usage_history
 
 SECOND = asks(size_policy="surf")
 
@@ -47,7 +47,7 @@ def ran(ride: Ride, name: str = "run-1", gib: tuple[float, ...] = (1.0,), protec
         jobs.add_job(c, replace(base, spec=replace(base.spec, **spec)))
         for i, m in enumerate(g * GIB for g in gib for _ in range(minutes)):
             row = Window(6 * i, 60.0, 1.0, 1.0, m, m, m, m, 0.0, 0.0)
-            usage.add(c, name, 1, [(NOW - timedelta(days=1) + timedelta(minutes=i), row)])
+            usage_history.add(c, name, 1, [(NOW - timedelta(days=1) + timedelta(minutes=i), row)])
         runs = Report(name, 1, "i-1", "0", 9, AgentState.RUNNING, 1, protection=protection)
         for told in (runs, replace(runs, protection=""), replace(runs, protection="", state=AgentState.FINISHED)):
             observations.set_usage(c, told, NOW)
@@ -105,7 +105,7 @@ def test_a_peak_counts_also_while_memory_is_brought_back(ride: Ride) -> None:
     m = 20.0 * GIB
     row = Window(10**6, 60.0, 1.0, 1.0, m, m, m, m, 0.0, 0.0, arriving_bytes=5.0)
     with ride.engine.begin() as c:
-        usage.add(c, "run-1", 2, [(NOW - timedelta(hours=2), row)])
+        usage_history.add(c, "run-1", 2, [(NOW - timedelta(hours=2), row)])
     assert ordered(begins(ride, Asks())) == "a.large"
 
 

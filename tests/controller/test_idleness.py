@@ -10,7 +10,7 @@ from support.builders import JOB, NOW, a_job, a_snapshot, an_attempt, seen
 from spotsurfer.controller.history.usage import Idleness
 from spotsurfer.model.snapshot import QuietSeen, Snapshot
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import usage
+from spotsurfer.state import usage_history
 from spotsurfer.state.db import open_database
 
 WORLD = a_snapshot(seen([an_attempt(1)], job=a_job({"idle_seconds": 60.0})))
@@ -30,13 +30,13 @@ def test_it_follows_what_agents_tell_and_a_restart_knows_the_same() -> None:
     one = Idleness(engine)
     with engine.begin() as c:
         rows.add_job(c, a_job())
-        usage.add(c, JOB, 1, [window(0, 0.9), window(1, 0.0), window(2, 0.0)])
+        usage_history.add(c, JOB, 1, [window(0, 0.9), window(1, 0.0), window(2, 0.0)])
     now = NOW + timedelta(seconds=30)
     first = quiet(one.noted(WORLD, CHANGED, now))
     assert first is not None
     assert (first.since, first.until) == (NOW + timedelta(seconds=10), now)
     with engine.begin() as c:
-        usage.add(c, JOB, 1, [window(3, 0.0)])
+        usage_history.add(c, JOB, 1, [window(3, 0.0)])
     assert quiet(one.noted(WORLD, (), now)) == first, "no report, no question"
     later = quiet(one.noted(WORLD, CHANGED, now + timedelta(seconds=10)))
     assert later is not None
@@ -48,7 +48,7 @@ def test_connections_are_told_along_and_others_are_left_alone() -> None:
     engine = open_database(None)
     with engine.begin() as c:
         rows.add_job(c, a_job())
-        usage.add(c, JOB, 1, [window(0, 0.0)])
+        usage_history.add(c, JOB, 1, [window(0, 0.0)])
     found = quiet(Idleness(engine, lambda _: (2, NOW)).noted(WORLD, CHANGED, NOW))
     assert found is not None
     assert (found.connections, found.last_closed_at) == (2, NOW)

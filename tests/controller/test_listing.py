@@ -28,10 +28,10 @@ def controller(tmp_path: Path) -> Iterator[wiring.Controller]:
 def test_statements_do_not_grow_with_jobs(
     controller: wiring.Controller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(controller.service, "_heads", None)  # nor is the store asked
+    monkeypatch.setattr(controller.service, "heads", None)  # nor is the store asked
     engine = open_database(tmp_path / "data" / "state.db")
     said: list[str] = []
-    event.listen(controller.service._engine, "before_cursor_execute", lambda *a: said.append(a[2]))
+    event.listen(controller.service.engine, "before_cursor_execute", lambda *a: said.append(a[2]))
     made = 0
 
     def statements(jobs: int) -> int:

@@ -10,7 +10,7 @@ import pytest
 from support.builders import JOB, NOW, POOL, a_job, an_attempt, an_offer
 from support.dict_store import DictStore
 
-from spotsurfer.controller.apply import Apply, Ports
+from spotsurfer.controller.apply import Apply
 from spotsurfer.controller.jobs.commands import Commands
 from spotsurfer.model.actions import SetWish
 from spotsurfer.model.errors import Conflict, SpotsurferError, UsageError
@@ -62,8 +62,8 @@ def test_a_job_that_a_limit_holds_has_no_move_any_more() -> None:
     engine, unused = open_database(None), cast("Any", None)
     with engine.begin() as c:
         rows.add_job(c, a_job(move=MoveRequest(1, NOW)))
-    ports = Ports(engine, unused, DictStore(), unused, ManualClock(NOW), "f", 1, unused, unused)
-    Apply(ports, lambda _token, _id: None).carry_out(SetWish(JOB, Wish.HOLD, "over its budget"))
+    apply = Apply(engine, unused, DictStore(), unused, ManualClock(NOW), "f", unused, unused, lambda _token, _id: None)
+    apply.carry_out(SetWish(JOB, Wish.HOLD, "over its budget"))
     with engine.connect() as c:
         held = rows.load_job(c, JOB)
     assert (held.wish, held.move) == (Wish.HOLD, None)

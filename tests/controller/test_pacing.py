@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, event
 from support.builders import JOB, NOW, POOL, a_job, ago, an_attempt
 
 from spotsurfer.config.settings import Settings
-from spotsurfer.controller.apply import Apply, Ports
+from spotsurfer.controller.apply import Apply
 from spotsurfer.controller.history.past_attempts import AttemptOutcomes
 from spotsurfer.controller.wiring import _policies
 from spotsurfer.model.actions import Ask, Pace
@@ -50,8 +50,8 @@ def store(tmp_path: Path) -> ObstoreStore:
 
 def applied(engine: Engine, store: ObstoreStore, *actions: Any) -> list[str]:
     unused: Any = None
-    ports = Ports(engine, unused, store, unused, ManualClock(NOW), "f", 1, unused, unused)
-    return [Apply(ports, lambda _token, _id: None).carry_out(a) for a in actions]
+    apply = Apply(engine, unused, store, unused, ManualClock(NOW), "f", unused, unused, lambda _token, _id: None)
+    return [apply.carry_out(a) for a in actions]
 
 
 def desired(store: ObstoreStore) -> Desired | None:

@@ -13,7 +13,7 @@ from spotsurfer_wire.store.obstore import ObstoreStore, open_store
 from sqlalchemy import Engine
 from support.builders import JOB, NOW, a_job, an_attempt
 
-from spotsurfer.controller.apply import Apply, Ports
+from spotsurfer.controller.apply import Apply
 from spotsurfer.controller.jobs.partial_outputs import Partials
 from spotsurfer.model.actions import Ask
 from spotsurfer.model.errors import Conflict, NotFound
@@ -22,6 +22,7 @@ from spotsurfer.model.job import AttemptState as A
 from spotsurfer.ports.clock import ManualClock
 from spotsurfer.state import jobs as rows
 from spotsurfer.state.db import open_database
+from spotsurfer.store.agent_reports import Heard, Reports
 
 SAID = Report(JOB, 1, "i-1", "0", 1, AgentState.RUNNING, 1)
 
@@ -51,7 +52,10 @@ def there(store: ObstoreStore, number: int, attempt: int = 1) -> None:
 
 
 def partials(engine: Engine, store: ObstoreStore, said: Report | None = SAID) -> Partials:
-    return Partials(engine, store, lambda _job, _attempt: said)
+    reports = Reports(store)
+    if said is not None:
+        reports._heard[JOB, 1] = Heard(said, "", NOW)
+    return Partials(engine, store, reports)
 
 
 def test_pending_until_the_list_is_there(engine: Engine, store: ObstoreStore) -> None:
@@ -96,8 +100,9 @@ def test_a_request_that_nobody_made(engine: Engine, store: ObstoreStore) -> None
 def test_the_request_stays_in_what_is_wanted_of_the_machine(engine: Engine, store: ObstoreStore) -> None:
     hold(engine, desired=0)
     nothing: Any = None
-    ports = Ports(engine, nothing, store, nothing, ManualClock(NOW), "f", 1, lambda _: "", lambda _c, _j: None)
-    apply = Apply(ports, lambda _token, _id: None)
+    apply = Apply(
+        engine, nothing, store, nothing, ManualClock(NOW), "f", lambda _: "", lambda _c, _j: None, lambda _token, _id: None
+    )
     for save, why, number in ((0, "so far", 2), (5, "a save", 0)):
         apply.carry_out(Ask(JOB, AttemptNumber(1), "run", save, None, None, why, number))
         data = store.get(object_keys.desired_key(JOB, 1))

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from support.builders import JOB, NOW, a_job, an_attempt
 from support.dict_store import DictStore
 
-from spotsurfer.controller.apply import Apply, Ports
+from spotsurfer.controller.apply import Apply
 from spotsurfer.controller.event_recorder import news
 from spotsurfer.controller.history import past_attempts
 from spotsurfer.model.actions import Mark
@@ -90,8 +90,8 @@ def test_when_the_final_save_was_committed_is_read_from_its_entry(engine: Engine
         heads.log(JOB).append(Head(number, kind, 1, checkpoint, 4, final, None, 0.0, str(number), at))
     with engine.begin() as c:
         rows.add_attempt(c, waiter())
-    ports = Ports(engine, unused, DictStore(), heads, ManualClock(NOW), "f", 1, unused, unused)
-    Apply(ports, lambda _token, _id: None).carry_out(Mark(JOB, AttemptNumber(2), AttemptEvent.WORKLOAD_STARTED, "it runs"))
+    apply = Apply(engine, unused, DictStore(), heads, ManualClock(NOW), "f", unused, unused, lambda _token, _id: None)
+    apply.carry_out(Mark(JOB, AttemptNumber(2), AttemptEvent.WORKLOAD_STARTED, "it runs"))
     with engine.connect() as c:
         told = [m.data for _, m in timeline.read(c, JOB, 0) if m.kind == "moved"]
     assert [m["unseen_seconds"] for m in told] == [pytest.approx(0.8)]

@@ -24,7 +24,7 @@ from spotsurfer.state.db import open_database
 def controller(tmp_path: Path) -> Iterator[wiring.Controller]:
     """Its job failed and ran again: attempts 1 and 4 had it, two more never did."""
     made = wiring.build(Settings(controller={"data_dir": str(tmp_path / "data")}))  # type: ignore[arg-type]
-    store = made.service._output._store
+    store = made.service.stored_output._store
     kinds = [(HeadKind.GRANT, 1), (HeadKind.DONE, 1), (HeadKind.GRANT, 4)]
     for number, (kind, epoch) in enumerate(kinds, 1):
         done = Done(3, "exited") if kind is HeadKind.DONE else None
@@ -60,7 +60,7 @@ def test_an_attempt_that_never_had_the_job(controller: wiring.Controller) -> Non
 def test_who_waits_for_news_asks_the_store_once_in_so_long(controller: wiring.Controller) -> None:
     service = controller.service
     service.printed(JOB, LogAsk())
-    store, asked = service._output._store, list[str]()
+    store, asked = service.stored_output._store, list[str]()
     place = service.printed(JOB, LogAsk(in_order=True, old_seconds=60.0)).place
     for name in ("list", "get", "get_range"):
         setattr(store, name, lambda *_, name=name: asked.append(name))
@@ -70,7 +70,7 @@ def test_who_waits_for_news_asks_the_store_once_in_so_long(controller: wiring.Co
 
 
 def test_of_an_ended_job_all_is_told_at_once(controller: wiring.Controller, tmp_path: Path) -> None:
-    store = controller.service._output._store
+    store = controller.service.stored_output._store
     store.create(object_keys.log_key(JOB, 4, "out", 11, 16), b"late\n")
     ask = LogAsk(in_order=True, old_seconds=60.0)
     found = controller.service.printed(JOB, ask)

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from spotsurfer.controller.schedule import AGAIN_SECONDS, Schedule
+from spotsurfer.controller.schedule import AGAIN_SECONDS, Repeated, Schedule
 from spotsurfer.model.actions import Action, Decision, Sweep
+from spotsurfer.model.errors import Superseded
 from spotsurfer.model.job import InstanceId
 
 NEVER = 60.0  # between two ticks: each further look of these tests was asked for by the one before
@@ -57,3 +58,20 @@ def test_after_a_step_the_next_one_is_looked_for_at_once() -> None:
 def test_what_moved_nothing_is_not_repeated_without_a_rest(decision: Decision) -> None:
     (gap,) = looked(decision)
     assert gap > 0.8 * AGAIN_SECONDS
+
+
+def test_background_work_is_repeated_after_a_failure_and_ends_with_the_lead() -> None:
+    calls: list[int] = []
+
+    def work() -> None:
+        calls.append(len(calls))
+        if len(calls) == 2:
+            raise ValueError("no luck")
+        if len(calls) == 4:
+            raise Superseded("another one leads")
+
+    repeated = Repeated("test", work, 0.01, "keeper.failed", at_once=True)
+    repeated.start()
+    repeated._thread.join(NEVER / 2)
+    assert calls == [0, 1, 2, 3]
+    repeated.stop()

@@ -15,7 +15,7 @@ from spotsurfer_wire.store.obstore import open_store
 from support.builders import NOW, an_offer
 
 from spotsurfer.controller.jobs.secrets import Vault
-from spotsurfer.controller.jobs.submission import Submission, SubmissionPorts
+from spotsurfer.controller.jobs.submission import Submission
 from spotsurfer.jobspec import secrets
 from spotsurfer.jobspec.parse import read_jobfile
 from spotsurfer.model import errors as e
@@ -110,9 +110,10 @@ class Desk:
         self.engine = open_database(path / "state.db")
         self.store = open_store((path / "store").as_uri())
         self.keys = Keys.derive(b"k" * 32, JOB)
-        vault = Vault(lambda lineage: Keys.derive(b"k" * 32, lineage), sources or {})
-        places = SubmissionPorts(self.store, path / "spool", vault, lambda *_: None)
-        self.submission = Submission(self.engine, ManualClock(NOW), places, lambda: (an_offer(),), 600.0)
+        vault = Vault(lambda lineage: Keys.derive(b"k" * 32, lineage), (sources or {}).__getitem__)
+        clock, offers = ManualClock(NOW), lambda: (an_offer(),)
+        spool = path / "spool"
+        self.submission = Submission(self.engine, clock, self.store, spool, vault, lambda *_: None, offers, 600.0)
 
     def submit(self, given: dict[str, bytes], **spec: Any) -> None:
         self.submission.submit(JOB, JobSpec(name="job", command=("work",), **spec), {}, given)

@@ -20,9 +20,10 @@ from sqlalchemy import Engine, delete
 from support.builders import an_attempt
 from support.saves import JOB, KEYS, Writer, a_manifest, named
 
+from spotsurfer.config.settings import RetentionSection
 from spotsurfer.controller.checkpoints import rehearsal
 from spotsurfer.controller.checkpoints.checkpoint_api import CheckpointApi
-from spotsurfer.controller.checkpoints.checkpoint_gc import CheckpointGc, CheckpointStore, Retention, lives
+from spotsurfer.controller.checkpoints.checkpoint_gc import CheckpointGc, CheckpointStore, lives
 from spotsurfer.controller.checkpoints.forks import FIRST, Forks, Order
 from spotsurfer.controller.checkpoints.operations import CalledOff, Operation, Operations
 from spotsurfer.controller.checkpoints.rehearsal import Rehearsals
@@ -68,10 +69,10 @@ def room() -> Room:
     with engine.begin() as c:
         rows.add_job(c, Job(JobId(JOB), JobSpec("job", ("work",), on_end=("tell",)), JobState.ACTIVE, 1, NOW))
         rows.add_attempt(c, an_attempt(1, job=JobId(JOB)))
-    shop = CheckpointStore(engine, clock, store, HeadLogs(store), lambda _: KEYS, lambda: None)
-    keeper = CheckpointGc(shop, Retention(newest=1, wait_seconds=0.0))
-    forks = Forks(shop, store, keeper, lambda name: JobId(f"{name}-copy"), lambda: None)
-    shelf = CheckpointApi(shop, keeper, forks, Rehearsals(shop, forks, keeper, _never), Operations())
+    checkpoints = CheckpointStore(engine, clock, store, HeadLogs(store), lambda _: KEYS, lambda: None)
+    keeper = CheckpointGc(checkpoints, RetentionSection(newest=1, wait=0.0))
+    forks = Forks(checkpoints, keeper, lambda name: JobId(f"{name}-copy"), lambda: None)
+    shelf = CheckpointApi(checkpoints, keeper, forks, Rehearsals(checkpoints, forks, keeper, _never), Operations())
     writer = Writer(store)
     writer.grant()
     return Room(store, engine, writer, keeper, forks, shelf)
@@ -81,14 +82,14 @@ def _never(job: str) -> Job:
     raise AssertionError(job)
 
 
-def an_errand() -> Operation:
+def an_operation() -> Operation:
     return Operation("1", "fork")
 
 
 def test_a_copy_has_everything_of_its_own_and_its_origins_keys(room: Room) -> None:
     room.writer.save_all(["a", "b"])
     room.writer.save_all(["b", "c"])
-    made = room.forks.fork(Order(JOB, "1", "twin"), an_errand())
+    made = room.forks.fork(Order(JOB, "1", "twin"), an_operation())
     assert (made.id, made.lineage, made.state) == ("twin-copy", JOB, JobState.QUEUED)
     image = decode(room.store.get(object_keys.manifest_key(made.id, FIRST)) or b"", KEYS, made.id)
     assert (image.job, image.id, image.epoch, image.lineage) == (made.id, FIRST, 0, JOB)
@@ -104,7 +105,7 @@ def test_a_copy_keeps_what_its_names_meant(room: Room) -> None:
     for key in (object_keys.image_key, object_keys.inputs_key):
         room.store.create(key(JOB), key("what").encode())
     room.writer.save_all(["a"])
-    made = room.forks.fork(Order(JOB), an_errand())
+    made = room.forks.fork(Order(JOB), an_operation())
     assert room.store.get(object_keys.image_key(made.id)) == b"jobs/what/IMAGE.json"
     assert room.store.get(object_keys.inputs_key(made.id)) == b"jobs/what/INPUTS.json"
 
@@ -112,7 +113,7 @@ def test_a_copy_keeps_what_its_names_meant(room: Room) -> None:
 def test_the_secrets_of_a_copy_are_sealed_for_the_copy(room: Room) -> None:
     room.store.create(object_keys.secrets_key(JOB), sealed_objects.seal_secrets({"TOKEN": b"1"}, KEYS, JOB))
     room.writer.save_all(["a"])
-    made = room.forks.fork(Order(JOB), an_errand())
+    made = room.forks.fork(Order(JOB), an_operation())
     assert sealed_objects.fetch_secrets(room.store, KEYS, made.id) == {"TOKEN": b"1"}
     room.store.put(object_keys.secrets_key(made.id), room.store.get(object_keys.secrets_key(JOB)) or b"")
     with pytest.raises(sealed_objects.SecretsLost):
@@ -120,7 +121,7 @@ def test_the_secrets_of_a_copy_are_sealed_for_the_copy(room: Room) -> None:
 
 
 def test_secrets_go_when_nothing_is_left_that_could_go_on_with_them(room: Room) -> None:
-    key, clock = object_keys.secrets_key(JOB), room.keeper._shop.clock
+    key, clock = object_keys.secrets_key(JOB), room.keeper._checkpoints.clock
     assert isinstance(clock, ManualClock)
     room.store.create(key, sealed_objects.seal_secrets({"TOKEN": b"1"}, KEYS, JOB))
     room.writer.save_all(["a"])
@@ -130,7 +131,7 @@ def test_secrets_go_when_nothing_is_left_that_could_go_on_with_them(room: Room) 
         rows.save_job(c, replace(job, state=JobState.SUCCEEDED, ended_at=NOW))
     room.keeper.look()
     assert room.store.get(key), "it ended just now"
-    clock.advance(Retention().ended_seconds + 1)
+    clock.advance(RetentionSection().ended + 1)
     room.keeper.look()
     assert room.store.get(key), "a checkpoint that its user keeps may be forked"
     room.shelf.protect(JobId(JOB), protected, False)
@@ -144,7 +145,7 @@ def test_the_copy_of_a_job_with_secrets_is_encrypted_as_it_is(room: Room, waived
     with room.engine.begin() as c:
         rows.save_job(c, replace(rows.load_job(c, JobId(JOB)), spec=spec))
     room.writer.save_all(["a"])
-    made = room.forks.fork(Order(JOB), an_errand())
+    made = room.forks.fork(Order(JOB), an_operation())
     data = room.store.get(object_keys.manifest_key(made.id, FIRST)) or b""
     assert (data[len(MARK) : len(MARK) + 1] == SECRET) is not waived
     assert made.spec.must_encrypt is not waived
@@ -156,7 +157,7 @@ def test_a_copy_keeps_what_was_printed_by_then(room: Room) -> None:
     name = room.writer.save_all(["a"])
     image = decode(room.store.get(object_keys.manifest_key(JOB, name)) or b"", KEYS, JOB)
     room.store.put(object_keys.manifest_key(JOB, name), encode(replace(image, log={"out": 8}), KEYS))
-    made = room.forks.fork(Order(JOB), an_errand())
+    made = room.forks.fork(Order(JOB), an_operation())
     log = HeadLog(room.store, made.id)
     log.refresh()
     assert Output(room.store).read(made.id, "out", chain(log.entries, None), 0, 100) == b"one\ntwo\n"
@@ -166,12 +167,12 @@ def test_a_copy_keeps_what_was_printed_by_then(room: Room) -> None:
 def test_a_copy_has_a_name_that_a_job_may_have(room: Room, name: str) -> None:
     room.writer.save_all(["a"])
     with pytest.raises(UsageError, match="expected up to 40 letters"):
-        room.forks.fork(Order(JOB, name=name), an_errand())
+        room.forks.fork(Order(JOB, name=name), an_operation())
 
 
 def test_a_rehearsal_publishes_nothing_and_tells_nobody(room: Room) -> None:
     room.writer.save_all(["a"])
-    made = room.forks.fork(Order(JOB, rehearsal=True), an_errand())
+    made = room.forks.fork(Order(JOB, rehearsal=True), an_operation())
     assert (made.spec.on_end, made.spec.outputs, made.spec.retries) == ((), (), 0)
     spec = json_codec.decode(Spec, room.store.get(object_keys.spec_key(made.id)) or b"")
     assert (spec.job, spec.outputs, spec.checkpoint_interval_seconds) == (made.id, [], None)
@@ -190,10 +191,10 @@ def test_a_rehearsal_that_nobody_sees_alive_is_ended_in_time(room: Room, monkeyp
     monkeypatch.setattr(rehearsal, "LIMIT_SECONDS", 0.5)
     monkeypatch.setattr(rehearsal, "LOOK_SECONDS", 0.05)
     room.writer.save_all(["a"])
-    rehearsals = Rehearsals(room.keeper._shop, room.forks, room.keeper, cancel)
+    rehearsals = Rehearsals(room.keeper._checkpoints, room.forks, room.keeper, cancel)
     began = time.monotonic()
     with pytest.raises(RehearsalFailed, match="not seen alive within"):
-        rehearsals.rehearse(JOB, an_errand())
+        rehearsals.rehearse(JOB, an_operation())
     assert 0.5 <= time.monotonic() - began < 5.0
     child = f"{JOB}-copy"
     assert ended == [child]
@@ -211,7 +212,7 @@ def test_only_the_machines_of_a_rehearsal_have_a_short_and_lonely_life(room: Roo
     with room.engine.connect() as c:
         job = rows.load_job(c, JobId(JOB))
     assert (rehearsal.of_job(config, job).life_seconds, rehearsal.of_job(config, job).walled) == (0.0, False)
-    child = rehearsal.of_job(config, room.forks.fork(Order(JOB, rehearsal=True), an_errand()))
+    child = rehearsal.of_job(config, room.forks.fork(Order(JOB, rehearsal=True), an_operation()))
     assert child.walled
     assert rehearsal.LIMIT_SECONDS < child.life_seconds < 2 * rehearsal.LIMIT_SECONDS, "whoever watches gives up first"
 
@@ -219,18 +220,18 @@ def test_only_the_machines_of_a_rehearsal_have_a_short_and_lonely_life(room: Roo
 def test_a_copy_that_fails_leaves_nothing(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     room.writer.save_all(["a"])
     with pytest.raises(NotFound, match="no checkpoint '7'"):
-        room.forks.fork(Order(JOB, "7"), an_errand())
-    errand = an_errand()
-    errand.called_off.set()
+        room.forks.fork(Order(JOB, "7"), an_operation())
+    operation = an_operation()
+    operation.called_off.set()
     with pytest.raises(CalledOff):
-        room.forks.fork(Order(JOB), errand)
+        room.forks.fork(Order(JOB), operation)
 
     def full(*_: object) -> None:
         raise StoreError("no")
 
-    monkeypatch.setattr(room.forks, "_inputs", full)
+    monkeypatch.setattr(room.forks, "_output", full)
     with pytest.raises(Exception, match="can't be copied"):
-        room.forks.fork(Order(JOB), an_errand())
+        room.forks.fork(Order(JOB), an_operation())
     assert not room.store.list("jobs/job-copy/")
     with room.engine.connect() as c:
         assert [j.id for j in rows.all_jobs(c)] == [JOB]
@@ -384,7 +385,7 @@ def test_a_manifest_that_cant_be_used_stops_collection_and_copies_with_their_own
     with pytest.raises(StoreDamaged, match="store check"):
         room.work("gc")
     with pytest.raises(StoreDamaged, match=said):
-        room.forks.fork(Order(JOB), an_errand())
+        room.forks.fork(Order(JOB), an_operation())
     assert said in room.shelf.checkpoints(JOB)[0].damage
     assert room.work("stats")["total"]["image_bytes"] == 0, "what is not known is not counted"
 
@@ -448,7 +449,7 @@ def grant(store: ObstoreStore, job: str, epoch: int) -> None:
 def test_a_copy_that_became_a_job_since_the_backup_is_not_removed_at_the_start(room: Room, began: bool) -> None:
     """The backup was made while it was copied: to the database it is what a crash left."""
     room.writer.save_all(["a"])
-    made = room.forks.fork(Order(JOB), an_errand())
+    made = room.forks.fork(Order(JOB), an_operation())
     if began:
         grant(room.store, made.id, 1)
     with room.engine.begin() as c:

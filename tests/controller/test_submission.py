@@ -16,7 +16,7 @@ from spotsurfer_wire.store.obstore import ObstoreStore, open_store
 from support.builders import NOW, an_offer
 
 from spotsurfer.controller.jobs.secrets import Vault
-from spotsurfer.controller.jobs.submission import Submission, SubmissionPorts
+from spotsurfer.controller.jobs.submission import Submission
 from spotsurfer.model import errors as e
 from spotsurfer.model.job import InputFetch, JobId, JobSpec
 from spotsurfer.ports.clock import ManualClock
@@ -40,11 +40,10 @@ def many_inputs(job: str, inputs: Sequence[str]) -> None:
 @pytest.fixture
 def submission(tmp_path: Path, store: ObstoreStore) -> Submission:
     clock = ManualClock(NOW)
-    vault = Vault(lambda lineage: Keys.derive(b"k" * 32, lineage), {})
-    places = SubmissionPorts(
-        store, tmp_path / "spool", vault, many_inputs, (OwnStore("file:///x"), OwnStore("s3://bucket/fleet"))
-    )
-    return Submission(open_database(None), clock, places, lambda: (an_offer(),), 600.0)
+    vault = Vault(lambda lineage: Keys.derive(b"k" * 32, lineage), {}.__getitem__)
+    addresses = (OwnStore("file:///x"), OwnStore("s3://bucket/fleet"))
+    spool, offers = tmp_path / "spool", lambda: (an_offer(),)
+    return Submission(open_database(None), clock, store, spool, vault, many_inputs, offers, 600.0, addresses)
 
 
 def spec(**changes: object) -> JobSpec:
@@ -87,7 +86,7 @@ def test_an_input_that_never_came(submission: Submission, store: ObstoreStore) -
     with pytest.raises(e.InputMissing, match="'a'"):
         submission.submit(JOB, spec(), {"a": 0o644})
     assert store.get(object_keys.spec_key(JOB)) is None
-    with submission._engine.connect() as c:
+    with submission.engine.connect() as c:
         assert rows.all_jobs(c) == []
 
 

@@ -16,7 +16,7 @@ from spotsurfer.controller.history.usage import lately, newest, windows
 from spotsurfer.model.snapshot import Snapshot
 from spotsurfer.model.timeline_events import Kind
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import observations, usage
+from spotsurfer.state import observations, usage_history
 from spotsurfer.state.db import open_database
 
 MISS = NearMiss(8 << 30, 7 << 30, (7 << 30) + 5, 0.012)
@@ -62,8 +62,8 @@ def test_a_window_in_which_another_agent_began_is_kept_where_it_covers_more() ->
     with open_database(None).begin() as c:
         for seconds in (7.0, 2.0, 8.0, 3.0):
             told = [71.0, seconds, *row(71, resident=seconds)[2:]]
-            usage.add(c, JOB, 1, windows(report(told, at=720.0), NOW))
-        assert [(u.window.seconds, u.window.resident_bytes) for u in usage.read(c, JOB)] == [(8.0, 8.0)]
+            usage_history.add(c, JOB, 1, windows(report(told, at=720.0), NOW))
+        assert [(u.window.seconds, u.window.resident_bytes) for u in usage_history.read(c, JOB)] == [(8.0, 8.0)]
 
 
 def test_history_is_kept_once_grows_and_is_thinned_after_an_hour() -> None:
@@ -71,22 +71,22 @@ def test_history_is_kept_once_grows_and_is_thinned_after_an_hour() -> None:
     with engine.begin() as c:
         for number in range(60, 72):
             told = report(row(number, resident=float(number), cores=float(number % 2)), at=number * 10.0 + 10)
-            usage.add(c, JOB, 1, windows(told, NOW + timedelta(seconds=10 * (number - 60))))
-        usage.add(c, JOB, 1, windows(report(row(71, resident=99.0), at=720.0), NOW))
-        before = usage.read(c, JOB)
+            usage_history.add(c, JOB, 1, windows(told, NOW + timedelta(seconds=10 * (number - 60))))
+        usage_history.add(c, JOB, 1, windows(report(row(71, resident=99.0), at=720.0), NOW))
+        before = usage_history.read(c, JOB)
         assert (len(before), before[-1].window.resident_bytes) == (12, 99.0)
-        assert usage.thin(c, NOW + timedelta(minutes=30)) == 0
-        assert usage.thin(c, NOW + timedelta(hours=3)) == 10
-        after = usage.read(c, JOB)
+        assert usage_history.thin(c, NOW + timedelta(minutes=30)) == 0
+        assert usage_history.thin(c, NOW + timedelta(hours=3)) == 10
+        after = usage_history.read(c, JOB)
         found = [(u.window.number, u.window.seconds, u.window.resident_bytes) for u in after]
         assert found == [
             (60, 60.0, 65.0),
             (66, 60.0, 99.0),
         ]
         assert after[0].window.cpu_cores == 0.5
-        assert usage.thin(c, NOW + timedelta(hours=3)) == 0
-        assert usage.thin(c, NOW + usage.KEPT + timedelta(days=1)) == 2
-        assert usage.read(c, JOB) == []
+        assert usage_history.thin(c, NOW + timedelta(hours=3)) == 0
+        assert usage_history.thin(c, NOW + usage_history.KEPT + timedelta(days=1)) == 2
+        assert usage_history.read(c, JOB) == []
 
 
 def test_the_last_report_keeps_only_the_newest_windows() -> None:

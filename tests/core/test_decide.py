@@ -77,7 +77,7 @@ def test_spot_only_waits() -> None:
     world = seen(job=a_job({"market": MarketChoice.SPOT}))
     decision = decided(world, cooldowns=[cool])
     assert decision.actions == ()
-    assert "no machine can be had" in decision.notes[JOB]
+    assert "no machine is on offer" in decision.notes[JOB]
 
 
 def test_nothing_is_launched_on_a_partial_view() -> None:

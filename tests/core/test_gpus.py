@@ -15,7 +15,7 @@ from support.builders import NOW, POOL, a_head, a_job, a_snapshot, an_attempt, a
 
 from spotsurfer.core.decide import Decision, decide
 from spotsurfer.core.scheduling import placement
-from spotsurfer.core.scheduling.dry_run import preview
+from spotsurfer.core.scheduling.launch import preview
 from spotsurfer.model.actions import Plan
 from spotsurfer.model.job import AttemptState, JobSpec
 from spotsurfer.model.market import NO_GPUS, Gpus, Offer
@@ -94,7 +94,7 @@ def test_what_a_job_asks_for(spec: dict[str, Any], there: Gpus, why: str | None)
     ids=str,
 )
 def test_what_a_checkpoint_needs(there: Gpus, why: str | None) -> None:
-    assert placement.unlike(IMAGE, there) == why
+    assert placement.wrong_gpus(IMAGE, there) == why
 
 
 def decided(image: Gpus | None, **changes: Any) -> Decision:
@@ -152,7 +152,7 @@ def test_a_box_has_the_hosts_gpus_whatever_its_type(tmp_path: Path, monkeypatch:
     (tmp_path / "nvidia1").symlink_to("/dev/null")
     (tmp_path / "nvidiactl").symlink_to("/dev/null")
     assert rootfs.gpus_of_host() == Gpus(count=2)
-    assert placement.unlike(replace(IMAGE, count=2), Gpus(count=2)) is None, "the chip is the agent's to compare"
+    assert placement.wrong_gpus(replace(IMAGE, count=2), Gpus(count=2)) is None, "the chip is the agent's to compare"
 
 
 def test_gpus_of_ec2s_answer() -> None:

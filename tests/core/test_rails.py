@@ -10,7 +10,7 @@ from spotsurfer_policies.offer_choice import Cheapest
 from support.builders import NOW, POOL, a_job, a_snapshot, ago, an_attempt, an_offer, seen
 
 from spotsurfer.core.decide import decide
-from spotsurfer.core.scheduling.dry_run import preview
+from spotsurfer.core.scheduling.launch import preview
 from spotsurfer.core.scheduling.placement import barred
 from spotsurfer.model.actions import Plan
 from spotsurfer.model.market import Cooldown, Market
@@ -70,7 +70,7 @@ def test_a_preview_is_what_decide_would_do() -> None:
     ("changes", "spec", "words"),
     [
         ({"listing_complete": False}, {}, "partial view"),
-        ({"offers": ()}, {}, "no machine can be had"),
+        ({"offers": ()}, {}, "no machine is on offer"),
         ({"limits": Limits(instances_max=0)}, {}, "limits.instances_max = 0"),
         ({"limits": Limits(budget_usd_micros=1)}, {}, "limits.budget_usd"),
         ({}, {"budget_usd_micros": 1}, "the job's budget"),

@@ -20,7 +20,7 @@ from support.tree import ROOT
 from spotsurfer.controller import wiring
 from spotsurfer.controller.checkpoints.rehearsal import of_job
 from spotsurfer.controller.jobs.secrets import Vault
-from spotsurfer.controller.jobs.submission import Submission, SubmissionPorts
+from spotsurfer.controller.jobs.submission import Submission
 from spotsurfer.model import errors as e
 from spotsurfer.model.job import HeldBy, InputFetch, Job, JobId, JobPort, JobSpec, JobStep, MarketChoice, Parent, SharedMount
 from spotsurfer.ports.clock import ManualClock
@@ -133,12 +133,10 @@ def ended(code: int | None, reason: str = "exited", undelivered: str = "") -> li
 
 def test_a_job_comes_back_but_for_what_only_the_controller_knew(tmp_path: Path, old: Host, new: Host) -> None:
     store = open_for(new.settings)
-    places = SubmissionPorts(
-        store, tmp_path / "spool", Vault(lambda lineage: Keys.derive(b"k" * 32, lineage), {}), lambda *_: None
-    )
+    vault, spool = Vault(lambda lineage: Keys.derive(b"k" * 32, lineage), {}.__getitem__), tmp_path / "spool"
     plain = {f.name for f in dataclasses.fields(JobSpec) if getattr(FULL, f.name) == getattr(JobSpec("", ()), f.name)}
     assert plain == LOST.keys() | {"inputs", "secrets"}, "a new field of a job: is it lost, or does the store tell it?"
-    submission = Submission(open_database(None), ManualClock(NOW), places, lambda: (), 600.0)
+    submission = Submission(open_database(None), ManualClock(NOW), store, spool, vault, lambda *_: None, lambda: (), 600.0)
     submission.upload(JobId("my-asm-0a1b2c"), "in/a", iter([b"x"]), 1)
     sent = dataclasses.replace(
         FULL,

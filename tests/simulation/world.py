@@ -23,7 +23,6 @@ from spotsurfer_wire.head_log import HeadLog
 from spotsurfer_wire.messages import HeadKind
 from spotsurfer_wire.store.port import StoreError
 
-from spotsurfer.controller.apply import Ports
 from spotsurfer.controller.jobs.commands import Commands
 from spotsurfer.controller.jobs.rightsizing import Sizes
 from spotsurfer.controller.loop import Loop, Policies
@@ -116,26 +115,25 @@ class World:
         """A new controller process: nothing is kept but the database. Raises StoreUnwritable where the store takes nothing."""
         claim_store(self.store, "fam", "memory:///")
         leadership = Leadership(self.store, self.clock)
-        generation = leadership.take()
+        leadership.take()
         heads, reports = HeadLogs(self._flaky(self.store)), Reports(self.store)
         provider = Guarded(self._flaky(self.cloud), self.clock)
         observer = Observer(self.engine, provider, reports, heads, self.limits, (5.0, 0.0))
-        ports = Ports(
+        apply = Strict(
             engine=self.engine,
             provider=provider,
             store=self._flaky(self.store),
             heads=heads,
             clock=self._flaky(self.clock),
             family="fam",
-            generation=generation,
             user_data=self._user_data,
             on_end=lambda _c, _j: None,
+            instance_of=observer.instance_of,
             first_cooldown_seconds=5.0,
             lease_seconds=self.limits.lease_seconds,
         )
         policy = Cheapest(stay_seconds=10.0, margin=0.2)
         policies = Policies(policy, self.purchase, self.interval, self.sizes)
-        apply = Strict(ports, observer.instance_of)
         self.loop = Loop(self.engine, observer, apply, policies, self.clock, leadership)
         self.commands = Commands(self.engine, self.clock, heads, lambda: None)
 

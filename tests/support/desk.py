@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 from support.builders import a_job
 from support.dict_store import DictStore
 
-from spotsurfer.controller.apply import Apply, Ports
+from spotsurfer.controller.apply import Apply
 from spotsurfer.controller.loop import Loop, Policies
 from spotsurfer.controller.observe import Observer
 from spotsurfer.model.actions import Decision
@@ -55,21 +55,21 @@ class Desk:
         self.limits = replace(Limits(instances_max=1000), rebalance=provider.capabilities.rebalance)
         self.user_data: Callable[[Attempt], str] = lambda a: f"#!/bin/sh\n# {a.job}.{a.number}\n"
         leadership = Leadership(self.store, at)
-        generation = leadership.take()
+        leadership.take()
         self.heads, self.reports = HeadLogs(self.store), Reports(self.store)
         self.observer = Observer(self.engine, provider, self.reports, self.heads, self.limits, (30.0, 0.0))
-        ports = Ports(
+        apply = Apply(
             engine=self.engine,
             provider=provider,
             store=self.store,
             heads=self.heads,
             clock=at,
             family=family,
-            generation=generation,
             user_data=lambda a: self.user_data(a),
             on_end=lambda _c, _j: None,
+            instance_of=self.observer.instance_of,
         )
-        self.loop = Loop(self.engine, self.observer, Apply(ports, self.observer.instance_of), Policies(POLICY), at, leadership)
+        self.loop = Loop(self.engine, self.observer, apply, Policies(POLICY), at, leadership)
 
     def reborn(self, provider: Any) -> Desk:
         """The next process on the same data folder."""

@@ -19,7 +19,7 @@ from spotsurfer.model.job import WAITS, Attempt, AttemptNumber, Job
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Cooldown, Market, Offer, Pool
 from spotsurfer.model.snapshot import AgentSeen, HeadSeen, JobSeen
-from spotsurfer.state import usage
+from spotsurfer.state import usage_history
 from spotsurfer.state.db import open_database
 
 GIB = 1 << 30
@@ -98,7 +98,7 @@ class Ride:
         self._number, m = self._number + 1, memory_bytes
         row = Window(self._number, SLICE, cores, cores, m, m, m, m, 0.0, 0.0, arriving_bytes=arriving)
         with self.engine.begin() as c:
-            usage.add(c, JOB, int(self.here.number), [(self.now, row)])
+            usage_history.add(c, JOB, int(self.here.number), [(self.now, row)])
         self.now += timedelta(seconds=SLICE)
         self.tick()
         if self.waiter is not None:

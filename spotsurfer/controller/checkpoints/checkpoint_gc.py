@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -18,18 +19,19 @@ from spotsurfer_wire.crypto import Keys
 from spotsurfer_wire.head_log import HeadLog
 from spotsurfer_wire.json_codec import ProtocolError
 from spotsurfer_wire.messages import Report
-from spotsurfer_wire.store.port import ObjectStore, StoreError
+from spotsurfer_wire.store.port import CopyingStore, StoreError
 from sqlalchemy import Engine
 
+from spotsurfer.config.settings import RetentionSection
 from spotsurfer.core.checkpoints.retention import RetentionRules
 from spotsurfer.core.facts.attempt_view import WORKING
-from spotsurfer.model.errors import SpotsurferError, Superseded
+from spotsurfer.model.errors import StoreDamaged, StoreUnwritable
 from spotsurfer.model.job import ENDED, OVER, Attempt, Job, Rewind
 from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.clock import Clock
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import observations, timeline, usage
+from spotsurfer.state import observations, timeline, usage_history
 from spotsurfer.store.garbage_collector import Asked, Collector, Step
 from spotsurfer.store.head_logs import ENTRIES_AT_ONCE, HeadLogs
 
@@ -38,25 +40,24 @@ SWEEP_EVERY = 60  # looks: how often an unchanged job is searched for chunks tha
 
 
 @dataclass(frozen=True, slots=True)
-class Retention:
-    """The operator's settings, seconds."""
-
-    newest: int = 3
-    ended_seconds: float = 7 * 86400.0
-    wait_seconds: float = 600.0
-    every_seconds: float = 60.0
-
-
-@dataclass(frozen=True, slots=True)
 class CheckpointStore:
     """The store and keys that the garbage collection works with."""
 
     engine: Engine
     clock: Clock
-    store: ObjectStore
+    store: CopyingStore
     heads: HeadLogs
     keys_of: Callable[[str], Keys]  # of a lineage
     lead: Callable[[], None]
+
+    def keys(self, job: Job) -> Keys:
+        """The keys of a job's checkpoints."""
+        return self.keys_of(job.lineage or job.id)
+
+    def has(self, job: str, checkpoint: str) -> bool:
+        """Whether the checkpoint's manifest is still there. Raises StoreUnwritable."""
+        with store_errors_told(f"checkpoint {checkpoint} of {job} can't be looked for"):
+            return self.store.get_range(object_keys.manifest_key(job, checkpoint), 0, 1) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,50 +72,30 @@ class _Look:
 
 
 class CheckpointGc:
-    """One background thread; `look` is one pass over all jobs and may be called from any thread."""
+    """`look` is one pass over all jobs; everything may be called from any thread."""
 
-    def __init__(self, shop: CheckpointStore, settings: Retention) -> None:
-        self._shop, self._settings = shop, settings
-        self.collector = Collector(shop.store, settings.wait_seconds, shop.lead)
+    def __init__(self, checkpoints: CheckpointStore, retention: RetentionSection) -> None:
+        self._checkpoints, self._retention = checkpoints, retention
+        self.collector = Collector(checkpoints.store, retention.wait, checkpoints.lead)
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._proven: set[tuple[str, str]] = set()
         self._settled: dict[str, tuple[_Look | None, int]] = {}  # job -> its state when all was clean, looks since
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End after the call under way."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(10.0)
+        self.stopping = threading.Event()
 
     def lock(self, job: str) -> threading.Lock:
         """A job's lock: while it is held, no object that a checkpoint of the job names is removed."""
         return self._locks[job]
 
-    def _run(self) -> None:
-        while not self._stop.wait(self._settings.every_seconds):
-            try:
-                self.look()
-            except Superseded:
-                return
-            except Exception:
-                log.exception("keeper.failed")
-
     def look(self) -> None:
         """Mark and collect for every job; a failure of one job does not affect the others."""
-        with self._shop.engine.begin() as c:
-            usage.thin(c, self._shop.clock.now())
-        with self._shop.engine.connect() as c:
+        with self._checkpoints.engine.begin() as c:
+            usage_history.thin(c, self._checkpoints.clock.now())
+        with self._checkpoints.engine.connect() as c:
             jobs = [j for j in rows.all_jobs(c) if not self._is_done_with(j)]
             attempts = rows.attempts(c, [j.id for j in jobs])
             reports = observations.last_reports(c, [j.id for j in jobs])
         for job in jobs:
-            if self._stop.is_set():
+            if self.stopping.is_set():
                 return
             try:
                 self._prove(job, attempts[job.id], reports)
@@ -135,18 +116,18 @@ class CheckpointGc:
         if (job.id, checkpoint) in self._proven:
             return
         key = object_keys.proven_key(job.id, checkpoint)
-        if self._shop.store.get_range(object_keys.manifest_key(job.id, checkpoint), 0, 1) is not None:
-            mark = messages.Proof(attempt or 0, why, self._shop.clock.now().isoformat())
-            if self._shop.store.create(key, json_codec.encode(mark)):
+        if self._checkpoints.store.get_range(object_keys.manifest_key(job.id, checkpoint), 0, 1) is not None:
+            mark = messages.Proof(attempt or 0, why, self._checkpoints.clock.now().isoformat())
+            if self._checkpoints.store.create(key, json_codec.encode(mark)):
                 moment = Moment(
-                    self._shop.clock.now(),
+                    self._checkpoints.clock.now(),
                     job.id,
                     attempt,
                     str(Kind.PROVEN),
                     f"checkpoint {checkpoint} is proven: {why}",
                     {"checkpoint": checkpoint},
                 )
-                with self._shop.engine.begin() as c:
+                with self._checkpoints.engine.begin() as c:
                     timeline.add(c, moment)
         self._proven.add((job.id, checkpoint))
 
@@ -154,18 +135,18 @@ class CheckpointGc:
 
     def asked(self, job: Job, sweep: bool = True) -> Asked:
         """The collector's instructions for a job now. Raises StoreError, ProtocolError."""
-        log, over = self._shop.heads.log(job.id), self._over(job)
+        log, over = self._checkpoints.heads.log(job.id), self._over(job)
         if over:
             log.refresh(ENTRIES_AT_ONCE)
             self._check_known(job, log)
         wanted = {job.rewind.checkpoint: "its user goes back to it"} if job.rewind is not None else {}
-        keys = self._shop.keys_of(job.lineage or job.id)
-        return Asked(job.id, RetentionRules(self._settings.newest, over), keys, wanted, sweep, log)
+        keys = self._checkpoints.keys(job)
+        return Asked(job.id, RetentionRules(self._retention.newest, over), keys, wanted, sweep, log)
 
     def _check_known(self, job: Job, log: HeadLog) -> None:
         """Protects a job that ended according to a database from a backup, but was reopened since and needs its checkpoints."""
         owner = log.newest.epoch if log.newest is not None else 0
-        with self._shop.engine.connect() as c:
+        with self._checkpoints.engine.connect() as c:
             if owner and not rows.has_attempt(c, job.id, owner):
                 raise ProtocolError(
                     f"the store knows attempt {owner} of {job.id}, and this database does not: it is from a backup, "
@@ -191,11 +172,11 @@ class CheckpointGc:
 
     def _over(self, job: Job) -> bool:
         """Whether the job no longer needs its checkpoints."""
-        ended_for = self._shop.clock.now() - job.ended_at if job.ended_at is not None else timedelta(0)
-        return job.state in ENDED and ended_for.total_seconds() >= self._settings.ended_seconds
+        ended_for = self._checkpoints.clock.now() - job.ended_at if job.ended_at is not None else timedelta(0)
+        return job.state in ENDED and ended_for.total_seconds() >= self._retention.ended
 
     def _keep(self, job: Job, attempts: Iterable[Attempt]) -> None:
-        newest = self._shop.heads.log(job.id).newest
+        newest = self._checkpoints.heads.log(job.id).newest
         marks = sum(1 for j, _ in self._proven if j == job.id)
         over, gone = self._over(job), all(a.state in OVER for a in attempts)
         looks_like = _Look(newest.number if newest else 0, marks, over, job.rewind, gone)
@@ -206,7 +187,7 @@ class CheckpointGc:
             return
         step = self.collect(job)
         if over and not any(v.keep for v in step.verdicts):  # no checkpoint is left to go on from
-            self._shop.store.delete([object_keys.secrets_key(job.id)])
+            self._checkpoints.store.delete([object_keys.secrets_key(job.id)])
         if step.clean and not step.dropped:
             self._settled[job.id] = (looks_like, 0)
 
@@ -221,8 +202,8 @@ class CheckpointGc:
         if step.dropped:
             why = {v.id: v.why for v in step.verdicts}
             text = "; ".join(f"checkpoint {c} was dropped: {why[c]}" for c in step.dropped)
-            with self._shop.engine.begin() as c:
-                timeline.add(c, Moment(self._shop.clock.now(), job.id, None, str(Kind.DROPPED), text))
+            with self._checkpoints.engine.begin() as c:
+                timeline.add(c, Moment(self._checkpoints.clock.now(), job.id, None, str(Kind.DROPPED), text))
 
 
 def lives(attempt: Attempt, report: Report) -> bool:
@@ -231,10 +212,12 @@ def lives(attempt: Attempt, report: Report) -> bool:
     return went_on and not report.arriving_bytes and report.restore_seconds is not None
 
 
-def trouble(error: Exception, what: str) -> SpotsurferError:
-    """A store's failure as an error for users."""
-    from spotsurfer.model.errors import StoreDamaged, StoreUnwritable
-
-    if isinstance(error, ProtocolError):
-        return StoreDamaged(f"{what}: {error}; `spotsurfer store check` shows the extent")
-    return StoreUnwritable(f"{what}: {error}; check store.url and its rights")
+@contextmanager
+def store_errors_told(what: str) -> Iterator[None]:
+    """Raises a store's failure inside the block as an error for users: StoreUnwritable, StoreDamaged."""
+    try:
+        yield
+    except ProtocolError as e:
+        raise StoreDamaged(f"{what}: {e}; `spotsurfer store check` shows the extent") from e
+    except StoreError as e:
+        raise StoreUnwritable(f"{what}: {e}; check store.url and its rights") from e

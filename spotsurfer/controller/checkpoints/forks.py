@@ -12,14 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from spotsurfer_wire import head_log, json_codec, manifest, object_keys, sealed_objects
-from spotsurfer_wire.crypto import Keys
 from spotsurfer_wire.head_log import HeadLog
 from spotsurfer_wire.json_codec import ProtocolError
 from spotsurfer_wire.manifest import Manifest
 from spotsurfer_wire.messages import Head, Spec
-from spotsurfer_wire.store.port import CopyingStore, StoreError
+from spotsurfer_wire.store.port import StoreError
 
-from spotsurfer.controller.checkpoints.checkpoint_gc import CheckpointGc, CheckpointStore, trouble
+from spotsurfer.controller.checkpoints.checkpoint_gc import CheckpointGc, CheckpointStore, store_errors_told
 from spotsurfer.controller.checkpoints.operations import Operation
 from spotsurfer.jobspec.validate import NAME, NAME_EXPECTED
 from spotsurfer.model.errors import NotFound, UsageError
@@ -51,51 +50,44 @@ class Forks:
     """Makes copies."""
 
     def __init__(
-        self,
-        shop: CheckpointStore,
-        store: CopyingStore,
-        keeper: CheckpointGc,
-        new_id: Callable[[str], JobId],
-        poke: Callable[[], None],
+        self, checkpoints: CheckpointStore, collection: CheckpointGc, new_id: Callable[[str], JobId], poke: Callable[[], None]
     ) -> None:
-        self._shop, self._store, self._keeper, self._new_id, self._poke = shop, store, keeper, new_id, poke
+        self._checkpoints, self._collection, self._new_id, self._poke = checkpoints, collection, new_id, poke
+        self._store = checkpoints.store
 
-    def fork(self, order: Order, errand: Operation) -> Job:
+    def fork(self, order: Order, operation: Operation) -> Job:
         """A new job that will go on from the checkpoint. UsageError, NotFound, StoreUnwritable, StoreDamaged, CalledOff."""
         if order.name is not None and not NAME.fullmatch(order.name):
             raise UsageError(f"the name is {order.name!r}, expected {NAME_EXPECTED}")
-        with self._shop.engine.connect() as c:
+        with self._checkpoints.engine.connect() as c:
             parent = rows.named_job(c, order.job)
         log = HeadLog(self._store, parent.id)
         child = self._new_id(order.name or parent.spec.name)
-        with self._keeper.lock(parent.id), self._shop.engine.begin() as c:
-            entry = journal.begin(c, f"fork/{parent.id}/{child}", self._shop.clock.now())
+        with self._collection.lock(parent.id), self._checkpoints.engine.begin() as c:
+            entry = journal.begin(c, f"fork/{parent.id}/{child}", self._checkpoints.clock.now())
         try:
-            with self._keeper.lock(parent.id):
+            with store_errors_told(f"{parent.id} can't be copied"), self._collection.lock(parent.id):
                 log.refresh()
-                made = self._copy(parent, child, _wanted(parent, order, log.entries), log.entries, order, errand)
-        except (StoreError, ProtocolError) as e:
-            self._remove(child)
-            raise trouble(e, f"{parent.id} can't be copied") from e
+                made = self._copy(parent, child, _wanted(parent, order, log.entries), log.entries, order, operation)
         except BaseException:
             self._remove(child)
             raise
         finally:
-            with self._shop.engine.begin() as c:
-                journal.finish(c, entry, "done", self._shop.clock.now())
+            with self._checkpoints.engine.begin() as c:
+                journal.finish(c, entry, "done", self._checkpoints.clock.now())
         self._poke()
         return made
 
     def again(self) -> None:
         """At start-up: remove the leftovers of copies that never became jobs because of a crash."""
-        with self._shop.engine.connect() as c:
+        with self._checkpoints.engine.connect() as c:
             left = [(n, a.split("/")[2]) for n, a in journal.unfinished(c) if a.startswith("fork/")]
             known = {j.id for j in rows.all_jobs(c)}
         for number, child in left:
             if child not in known and not self._began(child):
                 self._remove(child)
-            with self._shop.engine.begin() as c:
-                journal.finish(c, number, "left by a crash", self._shop.clock.now())
+            with self._checkpoints.engine.begin() as c:
+                journal.finish(c, number, "left by a crash", self._checkpoints.clock.now())
 
     def _began(self, child: str) -> bool:
         """Whether a machine had the copy, or may have had it: then it is a job that this database, from a backup, lost."""
@@ -113,30 +105,34 @@ class Forks:
             return  # it is not a job, so the leftovers do no harm
 
     def _copy(
-        self, parent: Job, child: JobId, checkpoint: str, entries: Sequence[Head], order: Order, errand: Operation
+        self, parent: Job, child: JobId, checkpoint: str, entries: Sequence[Head], order: Order, operation: Operation
     ) -> Job:
-        lineage = parent.lineage or parent.id
-        keys = self._shop.keys_of(lineage)
+        keys = self._checkpoints.keys(parent)
         keys = replace(keys, encrypts=keys.encrypts or parent.spec.must_encrypt)
         data = manifest.stored(self._store, parent.id, checkpoint)
         if data is None:
             raise NotFound(f"checkpoint {checkpoint} of {parent.id} was removed; `spotsurfer checkpoints` lists what there is")
         image = manifest.decode(data, keys, parent.id, checkpoint)
-        self._objects(parent.id, child, image, errand)
-        self._pins(parent.id, child)
+        self._objects(parent.id, child, image, operation)
+        for key in (object_keys.image_key, object_keys.inputs_key):  # the names of image and inputs mean the same for the copy
+            if self._store.get(key(parent.id)) is not None:
+                self._store.copy(key(parent.id), key(child))
         if not order.rehearsal:
-            self._inputs(parent.id, child)
+            prefix = object_keys.input_key(parent.id, "")
+            for x in self._store.list(prefix):
+                self._store.copy(x.key, object_keys.input_key(child, x.key.removeprefix(prefix)))
             self._output(parent.id, child, image, entries)
-        mine = replace(image, id=FIRST, job=child, epoch=0, sequence=1, base=None, lineage=lineage)
+        mine = replace(image, id=FIRST, job=child, epoch=0, sequence=1, base=None, lineage=parent.lineage or parent.id)
         self._store.create(object_keys.manifest_key(child, FIRST), manifest.encode(mine, keys))
-        place = head_log.Place(1, f"fork-{child}", self._shop.clock.now().isoformat())
+        place = head_log.Place(1, f"fork-{child}", self._checkpoints.clock.now().isoformat())
         first = head_log.forked(place, FIRST, mine.cpu_seconds)
         self._store.create(object_keys.head_key(child, 1), json_codec.encode(first))
-        self._secrets(parent.id, child, keys)
+        if found := sealed_objects.fetch_secrets(self._store, keys, parent.id):  # a sealed object opens for one job only
+            self._store.create(object_keys.secrets_key(child), sealed_objects.seal_secrets(found, keys, child))
         self._spec(parent.id, child, order)
         return self._row(parent, child, checkpoint, order)
 
-    def _objects(self, parent: str, child: str, image: Manifest, errand: Operation) -> None:
+    def _objects(self, parent: str, child: str, image: Manifest, operation: Operation) -> None:
         packs = {c.pack for c in image.chunks if c.pack}
         names = sorted(objects_of(image))
         pairs = [
@@ -147,18 +143,7 @@ class Forks:
         ]
         with ThreadPoolExecutor(THREADS) as pool:
             for n, _ in enumerate(pool.map(lambda p: self._store.copy(*p), pairs)):
-                errand.progress("copying", n + 1, len(pairs))
-
-    def _pins(self, parent: str, child: str) -> None:
-        """Copy the pins, so that the names of container image and inputs mean the same as for the parent."""
-        for key in (object_keys.image_key, object_keys.inputs_key):
-            if self._store.get(key(parent)) is not None:
-                self._store.copy(key(parent), key(child))
-
-    def _inputs(self, parent: str, child: str) -> None:
-        prefix = object_keys.input_key(parent, "")
-        for x in self._store.list(prefix):
-            self._store.copy(x.key, object_keys.input_key(child, x.key.removeprefix(prefix)))
+                operation.progress("copying", n + 1, len(pairs))
 
     def _output(self, parent: str, child: str, image: Manifest, entries: Sequence[Head]) -> None:
         """Copy the output that the job had printed by then, as that of an attempt 0.
@@ -168,11 +153,10 @@ class Forks:
         for tries_left in reversed(range(OUTPUT_TRIES)):
             try:
                 self._printed(parent, child, image, chain(entries, image.epoch))
+                break
             except StoreError:
                 if not tries_left:
                     raise
-            else:
-                return
 
     def _printed(self, parent: str, child: str, image: Manifest, attempts: Sequence[int]) -> None:
         pieces = {x.key: x for x in self._store.list(object_keys.log_prefix(parent))}
@@ -190,11 +174,6 @@ class Forks:
                     raise StoreError(f"{s.key} is gone")
                 self._store.create(key, data)
 
-    def _secrets(self, parent: str, child: str, keys: Keys) -> None:
-        """Seal the secrets anew, because a sealed object opens for one job only."""
-        if found := sealed_objects.fetch_secrets(self._store, keys, parent):
-            self._store.create(object_keys.secrets_key(child), sealed_objects.seal_secrets(found, keys, child))
-
     def _spec(self, parent: str, child: str, order: Order) -> None:
         data = self._store.get(object_keys.spec_key(parent))
         if data is None:
@@ -205,7 +184,7 @@ class Forks:
         self._store.create(object_keys.spec_key(child), json_codec.encode(spec))
 
     def _row(self, parent: Job, child: JobId, checkpoint: str, order: Order) -> Job:
-        now = self._shop.clock.now()
+        now = self._checkpoints.clock.now()
         name = order.name or (f"{parent.spec.name}-rehearsal" if order.rehearsal else parent.spec.name)
         spec = replace(parent.spec, name=name)
         if order.rehearsal:
@@ -213,13 +192,13 @@ class Forks:
         origin = Parent(parent.id, checkpoint, order.rehearsal)
         row = Job(child, spec, JobState.QUEUED, 1, now, parent=origin, lineage=parent.lineage or parent.id)
         what = "rehearsal" if order.rehearsal else "copy"
-        with self._shop.engine.begin() as c:
+        with self._checkpoints.engine.begin() as c:
             rows.add_job(c, row)
             text = f"{spec.name}: a {what} of {parent.id} from checkpoint {checkpoint}"
             timeline.add(c, Moment(now, child, None, str(Kind.SUBMITTED), text))
             data: dict[str, str | int | float | bool | None] = {"job": child, "checkpoint": checkpoint}
-            told = f"a {what}, {child}, goes on from checkpoint {checkpoint}"
-            timeline.add(c, Moment(now, parent.id, None, str(Kind.FORKED), told, data))
+            goes_on = f"a {what}, {child}, goes on from checkpoint {checkpoint}"
+            timeline.add(c, Moment(now, parent.id, None, str(Kind.FORKED), goes_on, data))
         return row
 
 

@@ -60,18 +60,18 @@ class Operations:
                 raise Conflict(f"{AT_ONCE} long commands run already: wait for one of them to end")
             for old in [e.id for e in self._all.values() if e.done][:-KEEP]:
                 del self._all[old]
-            errand = Operation(secrets.token_hex(8), what)
-            self._all[errand.id] = errand
-        threading.Thread(target=self._run, args=(errand, work), name=f"errand-{what}", daemon=True).start()
-        return errand
+            operation = Operation(secrets.token_hex(8), what)
+            self._all[operation.id] = operation
+        threading.Thread(target=self._run, args=(operation, work), name=f"operation-{what}", daemon=True).start()
+        return operation
 
     def look(self, number: str, wait_seconds: float = 0.0) -> Operation:
         """The operation; waits at most `wait_seconds` for its end. Raises NotFound."""
-        errand = self._all.get(number)
-        if errand is None:
+        operation = self._all.get(number)
+        if operation is None:
             raise NotFound("that command is not known any more: the controller was restarted; repeat it")
-        errand.ended.wait(wait_seconds)
-        return errand
+        operation.ended.wait(wait_seconds)
+        return operation
 
     def call_off(self, number: str) -> None:
         """Cancel it; its work so far stays consistent."""
@@ -79,16 +79,16 @@ class Operations:
 
     def stop(self) -> None:
         """Cancel all operations, because the controller ends."""
-        for errand in list(self._all.values()):
-            errand.called_off.set()
+        for operation in list(self._all.values()):
+            operation.called_off.set()
 
-    def _run(self, errand: Operation, work: Work) -> None:
+    def _run(self, operation: Operation, work: Work) -> None:
         try:
-            errand.result = work(errand)
+            operation.result = work(operation)
         except SpotsurferError as e:
-            errand.error = e
+            operation.error = e
         except Exception as e:
-            log.exception("errand.failed", what=errand.what)
-            errand.error = SpotsurferError(f"{errand.what} failed inside: {e}")
-        errand.done = True
-        errand.ended.set()
+            log.exception("errand.failed", what=operation.what)
+            operation.error = SpotsurferError(f"{operation.what} failed inside: {e}")
+        operation.done = True
+        operation.ended.set()

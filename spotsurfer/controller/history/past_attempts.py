@@ -36,23 +36,14 @@ class AttemptOutcomes:
         if self._past is None:
             self._past = fates_of(rows.ended_since(connection, now - KEPT), now)
         else:
-            self._add(self._ended(connection, attempts, alive), now)
+            gone = self._alive - alive
+            closed = sorted({job for job, _ in gone} - set(attempts))  # jobs that closed are fetched in one query
+            known = {**attempts, **(rows.attempts(connection, closed) if closed else {})}
+            ended = [a for job in {j for j, _ in gone} for a in known[job] if (a.job, a.number) in gone]
+            for key, fates in fates_of(ended, now).items():
+                self._past[key] = self._past.get(key, Fates()) + fates
         self._alive = alive
         return dict(self._past)
-
-    def _ended(
-        self, connection: Connection, attempts: Mapping[JobId, Sequence[Attempt]], alive: set[tuple[JobId, AttemptNumber]]
-    ) -> list[Attempt]:
-        """Machines that ended since the last look; those of jobs that have closed are fetched in one query."""
-        gone = self._alive - alive
-        closed = sorted({job for job, _ in gone} - set(attempts))
-        known = {**attempts, **(rows.attempts(connection, closed) if closed else {})}
-        return [a for job in {j for j, _ in gone} for a in known[job] if (a.job, a.number) in gone]
-
-    def _add(self, ended: Sequence[Attempt], now: datetime) -> None:
-        assert self._past is not None
-        for key, fates in fates_of(ended, now).items():
-            self._past[key] = self._past.get(key, Fates()) + fates
 
 
 # ---- Past tenancies: when jobs that have ended had machines; until then, jobs behind them were not starved

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from sqlalchemy import Engine
 
 from spotsurfer.core.scheduling.placement import cooling
-from spotsurfer.model.job import Attempt, AttemptState
+from spotsurfer.model.job import AttemptState
 from spotsurfer.model.market import Market, Pool
 from spotsurfer.model.snapshot import AgentSeen, Snapshot, SpotSeen
 from spotsurfer.state import observations
@@ -29,9 +28,9 @@ class SpotAvailability:
 
     def noted(self, snapshot: Snapshot, now: datetime) -> Snapshot:
         """The snapshot with the record, updated by the present state of the pools."""
-        past = self._load(now)
-        state = spot_now(snapshot, now)
-        changed = [(p, up) for p, up in state.items() if self._last(past, str(p)) != up]
+        past, state = self._load(now), spot_now(snapshot, now)
+        last = {pool: seen[-1].up for pool, seen in past.items() if seen}  # a pool that was never seen is unknown
+        changed = [(p, up) for p, up in state.items() if last.get(str(p)) != up]
         if changed:
             with self._engine.begin() as connection:
                 for pool, up in changed:
@@ -39,10 +38,6 @@ class SpotAvailability:
                     past.setdefault(str(pool), []).append(seen)
                     observations.add_spot_seen(connection, str(pool), seen)
         return replace(snapshot, spot_seen={p: tuple(past[str(p)]) for p in state if str(p) in past})
-
-    def _last(self, past: dict[str, list[SpotSeen]], pool: str) -> bool | None:
-        """The last known availability of a pool; None for a pool that was never seen."""
-        return past[pool][-1].up if past.get(pool) else None
 
     def _load(self, now: datetime) -> dict[str, list[SpotSeen]]:
         if self._past is None or self._pruned is None or now - self._pruned > timedelta(days=1):
@@ -55,7 +50,8 @@ class SpotAvailability:
 
 def spot_now(snapshot: Snapshot, now: datetime) -> dict[Pool, bool | None]:
     """Each pool with a spot offer: True where a spot machine runs, False where it refuses or takes machines, None = unknown."""
-    running = set(_pools(snapshot))
+    spot = ((seen, a) for seen in snapshot.jobs for a in seen.attempts if a.market is Market.SPOT and a.state in ALIVE)
+    running = {a.pool for seen, a in spot if not a.reclaimed and not _noticed(seen.agents.get(a.number))}
     found: dict[Pool, bool | None] = {}
     for offer in snapshot.offers:
         if offer.market is Market.SPOT:
@@ -64,13 +60,5 @@ def spot_now(snapshot: Snapshot, now: datetime) -> dict[Pool, bool | None]:
     return found
 
 
-def _pools(snapshot: Snapshot) -> Iterable[Pool]:
-    """Pools of spot machines that run and are not about to be reclaimed."""
-    for seen in snapshot.jobs:
-        for a in seen.attempts:
-            if a.market is Market.SPOT and a.state in ALIVE and not _taken(seen.agents.get(a.number), a):
-                yield a.pool
-
-
-def _taken(agent: AgentSeen | None, attempt: Attempt) -> bool:
-    return attempt.reclaimed or (agent is not None and agent.notice_id is not None)
+def _noticed(agent: AgentSeen | None) -> bool:
+    return agent is not None and agent.notice_id is not None

@@ -14,7 +14,7 @@ from spotsurfer.core.facts.attempt_view import holder_of
 from spotsurfer.core.scheduling.suspension import followed
 from spotsurfer.model.job import Attempt, JobId
 from spotsurfer.model.snapshot import JobSeen, QuietSeen, Snapshot
-from spotsurfer.state import usage
+from spotsurfer.state import usage_history
 
 # ---- Usage windows: an agent's windows, placed on our clock (pure)
 
@@ -80,14 +80,13 @@ class Idleness:
             return seen
         key = (str(holder.job), int(holder.number))
         if key not in self._known or key in changed:
-            self._known[key] = self._read(seen, holder, self._known.get(key), now)
+            before = self._known.get(key)
+            wanted = timedelta(seconds=seen.job.spec.idle_seconds or 0.0)
+            since = now - wanted - AGAIN if before is None else before.until - AGAIN
+            with self._engine.connect() as connection:
+                found = usage_history.read(connection, seen.job.id, since)
+            windows = ((u.at, u.window) for u in found if u.attempt == holder.number)
+            self._known[key] = followed(before, windows, seen.job.spec)
         quiet = self._known[key]
         count, closed = self.connections(seen.job.id)
         return seen if quiet is None else replace(seen, quiet=replace(quiet, connections=count, last_closed_at=closed))
-
-    def _read(self, seen: JobSeen, holder: Attempt, before: QuietSeen | None, now: datetime) -> QuietSeen | None:
-        wanted = timedelta(seconds=seen.job.spec.idle_seconds or 0.0)
-        since = now - wanted - AGAIN if before is None else before.until - AGAIN
-        with self._engine.connect() as connection:
-            found = usage.read(connection, seen.job.id, since)
-        return followed(before, ((u.at, u.window) for u in found if u.attempt == holder.number), seen.job.spec)

@@ -11,7 +11,7 @@ from spotsurfer.common.input_errors import nearest
 from spotsurfer.core.scheduling.placement import serves, too_little
 from spotsurfer.jobspec.validate import INTEGER_MAX
 from spotsurfer.model.errors import Conflict, NotFound, Unprotected, UsageError
-from spotsurfer.model.job import ENDED, HOLDS, PRIORITY_MAX, HeldBy, Job, JobId, JobSpec, JobState, MoveRequest, Rewind, Wish
+from spotsurfer.model.job import ENDED, HOLDS, PRIORITY_MAX, HeldBy, Job, JobSpec, JobState, MoveRequest, Rewind, Wish
 from spotsurfer.model.market import Market, Offer
 from spotsurfer.model.money import usd
 from spotsurfer.model.state_machine import JOB, JobEvent, advance
@@ -189,7 +189,16 @@ class Commands:
             raise Conflict(f"job {job.id} is not on a machine now ({job.state}): try again when it runs")
 
     def _change(self, name: str, what: str, change: Callable[[Job], Job], who: str = USER) -> Job:
-        return self._retried(lambda: self._once(name, what, change, who))
+        def once() -> Job:
+            job = self._open(name, what)
+            changed = change(job)
+            with self._engine.begin() as connection:
+                saved = rows.save_job(connection, changed)
+                moment = Moment(self._clock.now(), job.id, None, str(Kind.WISH), f"{what}, asked by {who}")
+                timeline.add(connection, moment)
+            return saved
+
+        return self._retried(once)
 
     def _retried(self, once: Callable[[], Job]) -> Job:
         """Retry if another writer changed the row meanwhile; then wake the loop."""
@@ -211,12 +220,3 @@ class Commands:
         if job.state in ENDED or job.wish is Wish.CANCEL:
             raise Conflict(f"job {job.id} {ENDINGS.get(job.state, 'is being cancelled')} already: {what} comes too late")
         return job
-
-    def _once(self, name: str, what: str, change: Callable[[Job], Job], who: str) -> Job:
-        job = self._open(name, what)
-        changed = change(job)
-        with self._engine.begin() as connection:
-            saved = rows.save_job(connection, changed)
-            moment = Moment(self._clock.now(), JobId(job.id), None, str(Kind.WISH), f"{what}, asked by {who}")
-            timeline.add(connection, moment)
-        return saved

@@ -7,32 +7,31 @@ asked to repeat it; the next machine does not upload files that may no longer be
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from spotsurfer_wire import json_codec, object_keys
 from spotsurfer_wire.head_log import HEAD_BYTES_MAX
 from spotsurfer_wire.json_codec import ProtocolError
-from spotsurfer_wire.messages import Partial, Report
+from spotsurfer_wire.messages import Partial
 from spotsurfer_wire.store.port import FileStore, StoreError
 from sqlalchemy import Engine
 
 from spotsurfer.core.facts.attempt_view import holder_of
 from spotsurfer.model.errors import Conflict, NotFound, StoreUnwritable
-from spotsurfer.model.job import HOLDS, Attempt, Job
+from spotsurfer.model.job import HOLDS, Job
 from spotsurfer.ports.service import OutputFile, PartialSeen
 from spotsurfer.state import jobs as rows
+from spotsurfer.store.agent_reports import Reports
 from spotsurfer.store.job_output import Output
 
 LIST = re.compile(r"(\d+)-\d+/LIST")  # and not an output file of that name
-Heard = Callable[[Job, Attempt], Report | None]
 
 
 class Partials:
     """The requests for partial outputs, and their results."""
 
-    def __init__(self, engine: Engine, store: FileStore, heard: Heard) -> None:
-        """`heard`: the newest report of an attempt."""
-        self._engine, self._store, self._output, self._heard = engine, store, Output(store), heard
+    def __init__(self, engine: Engine, store: FileStore, reports: Reports) -> None:
+        self._engine, self._store, self._output, self._reports = engine, store, Output(store), reports
 
     def seen(self, job: str, number: int) -> PartialSeen:
         """The state of a request. Raises NotFound, Conflict if it can't be answered any more, StoreUnwritable."""
@@ -43,22 +42,20 @@ class Partials:
             raise NotFound(f"job {row.id} has no request {number}; `spotsurfer outputs --partial {row.id}` makes one")
         holder = holder_of(attempts)
         asked = next((a for a in attempts if a.desired_partial >= number), holder)
-        report = self._heard(row, asked) if asked is not None else None  # before the store: what it names is there
+        # Before the store: what a report names is there.
+        heard = self._reports.heard(row.id, asked.number) if asked is not None else None
+        report = heard.report if heard is not None else None
         found = self._list(row, number)
         if found is not None:
             files = [OutputFile(path, one.size, one.sha256) for path, one in sorted(found.files.items())]
             return PartialSeen(number, True, found.attempt, found.step, found.at, files, found.missing)
-        self._pending(row, number, asked, report)
-        return PartialSeen(number, False, asked.number if asked is not None else 0, "", "", [], [])
-
-    def _pending(self, job: Job, number: int, asked: Attempt | None, report: Report | None) -> None:
-        """Raises Conflict if a request can't be answered any more."""
-        again = f"`spotsurfer outputs --partial {job.id}` asks again"
+        again = f"`spotsurfer outputs --partial {row.id}` asks again"
         if asked is None or asked.state not in HOLDS:
-            raise Conflict(f"job {job.id} left its machine before it uploaded what it had written; {again} when it runs")
+            raise Conflict(f"job {row.id} left its machine before it uploaded what it had written; {again} when it runs")
         if report is not None and report.partial >= number:
             why = report.partial_error or "a newer request took the place of this one"
-            raise Conflict(f"job {job.id}: {why}; {again}")
+            raise Conflict(f"job {row.id}: {why}; {again}")
+        return PartialSeen(number, False, asked.number, "", "", [], [])
 
     def _list(self, job: Job, number: int) -> Partial | None:
         prefix = object_keys.partials_prefix(job.id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -10,22 +10,22 @@ from itertools import groupby
 import numpy as np
 from spotsurfer_wire.messages import Report, SaveFacts
 from spotsurfer_wire.oom_freeze_levels import TRUE_SHARE, pressed_at
-from spotsurfer_wire.usage import WINDOW_SECONDS, merged
+from spotsurfer_wire.usage import WINDOW_SECONDS, Window, merged
 from sqlalchemy import Engine
 
-from spotsurfer.core.facts.attempt_view import owners
+from spotsurfer.core.facts.attempt_view import AttemptView, cases, owners
 from spotsurfer.core.facts.ownership import refusing
 from spotsurfer.core.scheduling import rightsizing
 from spotsurfer.core.scheduling.placement import GIB
 from spotsurfer.core.scheduling.rightsizing import LATEST, SILENT, Foretold, Look, SizeRules, Sizing, Usage, begins_on
-from spotsurfer.model.job import ENDED, HOLDS, SIZE_OFF, Attempt, AttemptNumber, Job, JobId, rehearses
+from spotsurfer.model.job import ENDED, HOLDS, SIZE_OFF, AttemptNumber, Job, JobId, rehearses
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Offer
 from spotsurfer.model.snapshot import JobSeen, SizeSeen, Snapshot
 from spotsurfer.ports.policies import Earlier, Size, cheapest_holding
 from spotsurfer.ports.service import UsageSeen
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import observations, usage
+from spotsurfer.state import observations, usage_history
 
 # ---- Earlier runs: usage of earlier runs of the same named step, from the history that is kept anyway
 #
@@ -87,20 +87,20 @@ class EarlierRuns:
 
     def _read(self, job: Job) -> Past | None:
         with self._engine.connect() as connection:
-            windows = usage.read(connection, job.id)
+            windows = [u.window for u in usage_history.read(connection, job.id)]
             said = observations.rungs(connection, job.id)
-        used = _whole(windows)
-        if not used or job.ended_at is None:
+        whole = [w for w in windows if is_whole(w)]
+        if not whole or job.ended_at is None:
             return None
-        seconds, memory, cores = (np.array(column, dtype=np.float64) for column in zip(*used, strict=True))
-        peak = max(u.window.resident_bytes for u in windows)  # also while memory came back: it is never too high
-        return Past(job.id, job.ended_at, Usage(seconds, memory, cores).kept(), float(peak), GUARDED in said)
+        used = ([w.seconds for w in whole], [w.resident_bytes for w in whole], [w.cpu_cores for w in whole])
+        course = Usage(*(np.array(column, dtype=np.float64) for column in used)).kept()
+        peak = max(w.resident_bytes for w in windows)  # also while memory came back: it is never too high
+        return Past(job.id, job.ended_at, course, float(peak), GUARDED in said)
 
 
-def _whole(windows: Sequence[UsageSeen]) -> list[tuple[float, float, float]]:
-    """Seconds, bytes and cores of each window in which all of the job's memory was present."""
-    some = (u.window for u in windows if u.window.arriving_bytes is None and u.window.seconds > 0)
-    return [(w.seconds, w.resident_bytes, w.cpu_cores) for w in some]
+def is_whole(window: Window) -> bool:
+    """Whether all of the job's memory was present."""
+    return window.arriving_bytes is None and window.seconds > 0
 
 
 def _program(job: Job) -> str:
@@ -118,58 +118,28 @@ AGAIN = timedelta(minutes=5)  # a job that still waits then is sized anew
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """The request of a job; None = as its user asked. `size`: the explanation for users."""
+    """The first size of a job, for users, and the processors and bytes of memory to ask for; None = as its user asked."""
 
-    size: SizeSeen | None
+    size: SizeSeen
     asks: tuple[int, int] | None
-    due: datetime
-
-    def applied(self, seen: JobSeen) -> JobSeen | None:
-        """The job with that request; None if nothing is known."""
-        if self.size is None:
-            return None
-        if self.asks is None:
-            return replace(seen, size=self.size)
-        cpus, memory = self.asks
-        spec = replace(seen.job.spec, cpus=cpus, memory_bytes=memory)
-        return replace(seen, job=replace(seen.job, spec=spec), size=self.size)
 
 
-class Firsts:
-    """One per controller. `make`: the size policy of a job; raises ConfigError."""
-
-    def __init__(self, runs: EarlierRuns, rules: SizeRules, make: Callable[[JobSeen], Size]) -> None:
-        self._runs, self._rules, self._make = runs, rules, make
-        self._known: dict[JobId, First] = {}
-
-    def keep(self, jobs: Sequence[JobSeen]) -> None:
-        """Forget all other jobs."""
-        self._known = {s.job.id: self._known[s.job.id] for s in jobs if s.job.id in self._known}
-
-    def sized(self, snapshot: Snapshot, seen: JobSeen, now: datetime) -> JobSeen | None:
-        """The job with its first size; None if no earlier run is known. Exceptions of a policy pass through."""
-        first = self._known.get(seen.job.id)
-        if first is None or now >= first.due:
-            first = self._known[seen.job.id] = self._thought(snapshot, seen, now)
-        return first.applied(seen)
-
-    def _thought(self, snapshot: Snapshot, seen: JobSeen, now: datetime) -> First:
-        nothing, past = First(None, None, now + AGAIN), self._runs.of(seen.job, now, now)
-        if not past:
-            return nothing
-        cools = {(c.pool, c.market) for c in snapshot.cooldowns if c.until > now}
-        offers = [o for o in snapshot.offers if (o.pool, o.market) not in cools]
-        terms = rightsizing.first_terms(seen, offers, snapshot.limits, self._rules, pressed_at)
-        if terms is None:
-            return nothing
-        terms = replace(terms, earlier=courses(past))
-        guarded = past[-1].guarded and seen.job.spec.engine in GUARDABLE
-        peaks = [p.peak_bytes for p in past]
-        to = begins_on(self._make(seen), terms, peaks, guarded)
-        asked, kind = terms.kinds[terms.start], terms.kinds[to]
-        price = round(kind.usd_per_hour * rightsizing.MICROS)
-        size = SizeSeen("", kind.name, False, frozenset(), price, explained(seen.job, past, asked.name, kind.name))
-        return First(size, None if kind is asked else _has(offers, kind.name), now + AGAIN)
+def first_size(
+    snapshot: Snapshot, seen: JobSeen, past: Sequence[Past], policy: Size, rules: SizeRules, now: datetime
+) -> First | None:
+    """The size on which a job begins, by these earlier runs; None if no type on offer meets its request."""
+    offers = _open(snapshot, now)
+    terms = rightsizing.first_terms(seen, offers, snapshot.limits, rules, pressed_at)
+    if terms is None:
+        return None
+    terms = replace(terms, earlier=courses(past))
+    guarded = past[-1].guarded and seen.job.spec.engine in GUARDABLE
+    to = begins_on(policy, terms, [p.peak_bytes for p in past], guarded)
+    asked, kind = terms.kinds[terms.start], terms.kinds[to]
+    price = round(kind.usd_per_hour * rightsizing.MICROS)
+    size = SizeSeen("", kind.name, False, frozenset(), price, explained(seen.job, past, asked.name, kind.name))
+    offer = next(o for o in offers if o.pool.instance_type == kind.name)
+    return First(size, None if kind is asked else (int(offer.cpus), offer.memory_bytes))
 
 
 def courses(past: Sequence[Past]) -> tuple[Earlier, ...]:
@@ -185,14 +155,15 @@ def explained(job: Job, past: Sequence[Past], asked: str, kind: str) -> str:
     return f"{runs} used {most:.2f} GiB at most: it {begins}"
 
 
-def _has(offers: Sequence[Offer], kind: str) -> tuple[int, int]:
-    offer = next(o for o in offers if o.pool.instance_type == kind)
-    return int(offer.cpus), offer.memory_bytes
+def _open(snapshot: Snapshot, now: datetime) -> list[Offer]:
+    """The offers that are available now, as far as known."""
+    cools = {(c.pool, c.market) for c in snapshot.cooldowns if c.until > now}
+    return [o for o in snapshot.offers if (o.pool, o.market) not in cools]
 
 
 # ---- Running jobs: asks size policies with the usage of each job, and remembers each policy's state
 #
-# This state is not stored: a restarted controller asks again with the same history (`state/usage.py`) and gets the same answer.
+# This state is not stored: a restarted controller asks again with the same history, and gets the same answer.
 
 LOOK_SECONDS = 10.0  # between two queries for a job's new usage
 BEFORE = timedelta(seconds=60)  # windows are placed on our clock by the arrival of their report: not to the second
@@ -231,7 +202,7 @@ class Rightsizing:
         self._slices = max(int(sizes.rules.look_seconds // WINDOW_SECONDS), 1)
         self._rides: dict[JobId, _Ride] = {}
         self._earlier = EarlierRuns(engine)
-        self._firsts = Firsts(self._earlier, sizes.rules, self._made)
+        self._firsts: dict[JobId, tuple[datetime, First | None]] = {}  # until when it stands
         self._said: dict[JobId, str] = {}
 
     def sized(
@@ -248,7 +219,7 @@ class Rightsizing:
         jobs = [_over(f, self._sized(snapshot, s, words, now)) if self._policy_of(s) else f for s, f in pairs]
         self._said = {s.job.id: s.size.why for s in jobs if s.size is not None}
         self._rides = {job: ride for job, ride in self._rides.items() if job in going}
-        self._firsts.keep(snapshot.jobs)
+        self._firsts = {s.job.id: self._firsts[s.job.id] for s in snapshot.jobs if s.job.id in self._firsts}
         return replace(snapshot, jobs=jobs)
 
     def said(self, job: JobId) -> str:
@@ -260,22 +231,39 @@ class Rightsizing:
         return "" if name == SIZE_OFF or rehearses(seen.job) or seen.job.state in ENDED else name
 
     def _sized(self, snapshot: Snapshot, seen: JobSeen, words: Callable[[JobSeen], Words], now: datetime) -> JobSeen | None:
+        had = owners(seen.attempts)
         try:
-            if not owners(seen.attempts):
-                return self._firsts.sized(snapshot, seen, now)
+            if not had:
+                return self._first(snapshot, seen, now)
             ride = self._ride(snapshot, seen, now)
         except Exception as e:  # third-party code makes it: no exception of it may stop the fleet
-            return _unsized(seen, f"the size policy can't be had: {type(e).__name__}: {e}")
+            alarm, here = f"the size policy can't be made: {type(e).__name__}: {e}", had[-1].pool.instance_type if had else ""
+            return replace(seen, size=SizeSeen(here, here, False, frozenset(), 0, alarm, alarm))
         if ride is None:
             return None
         said = words(seen)
-        newest = said.get(owners(seen.attempts)[-1].number)
+        newest = said.get(had[-1].number)
         if newest is not None and newest.protection:  # while the job stands still its agent reports no stage
-            ride.foretold = _foretold(newest, ride.sizing)
+            most = max(k.usable_bytes for k in ride.sizing.course.terms.kinds)
+            ride.foretold = Foretold(min(float(newest.hint_memory_bytes), most), newest.hint_cores)
         if now >= ride.due:
             ride.due = now + timedelta(seconds=LOOK_SECONDS if self._slices > 1 else 1)
             self._learn(ride, seen, said)
-        return _Judge(self._sizes.rules, snapshot, seen, said, now).judged(ride)
+        owner = next(c for c in cases(snapshot, seen, now) if c.attempt.number == had[-1].number)
+        return _Judge(snapshot, owner, said, ride).judged()
+
+    def _first(self, snapshot: Snapshot, seen: JobSeen, now: datetime) -> JobSeen | None:
+        """A job that never ran, with its first size; None if no earlier run is known. Exceptions of a policy pass through."""
+        due, first = self._firsts.get(seen.job.id, (now, None))
+        if now >= due:
+            past = self._earlier.of(seen.job, now, now)
+            first = first_size(snapshot, seen, past, self._made(seen), self._sizes.rules, now) if past else None
+            self._firsts[seen.job.id] = (now + AGAIN, first)
+        if first is None:
+            return None
+        cpus, memory = first.asks or (seen.job.spec.cpus, seen.job.spec.memory_bytes)
+        spec = replace(seen.job.spec, cpus=cpus, memory_bytes=memory)
+        return replace(seen, job=replace(seen.job, spec=spec), size=first.size)
 
     def _ride(self, snapshot: Snapshot, seen: JobSeen, now: datetime) -> _Ride | None:
         """The state of the job's run; begun anew if types or prices have changed. Raises ConfigError."""
@@ -304,7 +292,7 @@ class Rightsizing:
         last = ride.sizing.last
         since = max(a.since for a in seen.attempts) - KEPT if last is None else last.at - BEFORE
         with self._engine.connect() as connection:
-            windows = usage.read(connection, seen.job.id, since)
+            windows = usage_history.read(connection, seen.job.id, since)
         missed = {number for number, report in words.items() if report.near_miss is not None}
         for key, look in looks(windows, self._slices):
             if key > ride.told:
@@ -322,7 +310,7 @@ def looks(windows: Sequence[UsageSeen], slices: int) -> Iterator[tuple[tuple[int
     """
     groups = [(key, list(some)) for key, some in groupby(windows, key=lambda u: (u.attempt, u.window.number // slices))]
     for key, some in groups[:-1]:
-        whole = [u for u in some if u.window.arriving_bytes is None and u.window.seconds > 0]
+        whole = [u for u in some if is_whole(u.window)]
         if not whole:
             yield key, None
             continue
@@ -333,118 +321,87 @@ def looks(windows: Sequence[UsageSeen], slices: int) -> Iterator[tuple[tuple[int
 
 @dataclass(frozen=True, slots=True)
 class _Judge:
-    """Judges which size a job should have now."""
+    """Judges which size a job should have now. `owner`: its newest one."""
 
-    rules: SizeRules
     snapshot: Snapshot
-    seen: JobSeen
+    owner: AttemptView
     words: Words
-    now: datetime
+    ride: _Ride
 
-    def judged(self, ride: _Ride) -> JobSeen | None:
-        """The job with the type that it should be on."""
-        newest = owners(self.seen.attempts)[-1]
-        here = rightsizing.index_of(ride.sizing.course.terms, newest.pool.instance_type)
+    def judged(self) -> JobSeen | None:
+        """The job with the type that it should be on; None: its type, or any larger one, may not be chosen."""
+        ride, owner, attempts = self.ride, self.owner, self.owner.seen.attempts
+        here = rightsizing.index_of(ride.sizing.course.terms, owner.attempt.pool.instance_type)
         if here is None:
             return None
-        moved = rightsizing.moved_at(self.seen.attempts, ride.sizing.began, self.now)
+        moved = rightsizing.moved_at(attempts, ride.sizing.began, owner.now)
         course = replace(ride.sizing.course, here=here, moved=moved, hinted_bytes=ride.foretold.memory_bytes)
         sizing = replace(ride.sizing, course=course)
-        said, agent = self.words.get(newest.number), self.seen.agents.get(newest.number)
+        said = self.words.get(owner.attempt.number)
         guarded = said is not None and said.protection == GUARDED
         miss = said.near_miss if said is not None else None
-        if miss is not None and (newest.state is not A.RUNNING or (agent is not None and agent.pressed)):
-            to = rightsizing.rescue(sizing, self.seen.attempts, miss.used_bytes, self.now)
-            return self._told(ride, sizing, to, "its memory was about to end there", rescue=True)
-        if self._changes(newest):
-            to = rightsizing.chance(ride.policy, sizing, self._need(sizing), self._open(), self.now, guarded)
-            return self._told(ride, sizing, to, "it has to change machines")
-        choice = rightsizing.wish(sizing, self.seen.attempts, self.now, guarded, ride.foretold)
-        to = here if choice.to is None else choice.to
-        return self._told(ride, sizing, to, choice.why, wanted=choice.to is not None)
+        if miss is not None and (owner.state is not A.RUNNING or (owner.agent is not None and owner.agent.pressed)):
+            to = rightsizing.rescue(sizing, attempts, miss.used_bytes, owner.now)
+            return None if to is None else self._sized(sizing, to, "its memory was about to end there", rescue=True)
+        if self._left() or owner.noticed:
+            refused = refusing(owner.seen, self.snapshot.limits, owner.now)
+            types = {o.pool.instance_type for o in _open(self.snapshot, owner.now)} - refused.keys()
+            to = rightsizing.chance(ride.policy, sizing, self._need(sizing), types, owner.now, guarded)
+            return self._sized(sizing, to, "it has to change machines")
+        choice = rightsizing.wish(sizing, attempts, owner.now, guarded, ride.foretold)
+        return self._sized(sizing, here if choice.to is None else choice.to, choice.why, wanted=choice.to is not None)
 
-    def _changes(self, newest: Attempt) -> bool:
-        """Whether the job has no owner, or the cloud reclaims its machine."""
-        agent = self.seen.agents.get(newest.number)
-        noticed = agent is not None and agent.notice_id is not None and agent.notice_kind == "interruption"
-        signs = self.seen.signs.get(newest.number, ())
-        return self._left(newest) or noticed or any(s.sign == "interruption" for s in signs)
-
-    def _left(self, newest: Attempt) -> bool:
+    def _left(self) -> bool:
         """Whether the job has no owner. The head counts, because the look that sees it also grants the job."""
-        head = self.seen.head
-        return newest.state not in HOLDS or (head is not None and head.final and head.epoch == newest.number)
+        head = self.owner.head
+        return self.owner.state not in HOLDS or (head is not None and head.final and self.owner.owns)
+
+    def _untold(self) -> bool:
+        """Whether the job has no owner and no report gives the size of the newest checkpoint. It fitted the old machine."""
+        head, told = self.owner.head, {r.last_save.checkpoint for r in self.words.values() if r.last_save is not None}
+        return self._left() and head is not None and head.checkpoint is not None and head.checkpoint not in told
 
     def _need(self, sizing: Sizing) -> float:
         """Bytes that must fit: its usage, its forecast, and the newest checkpoint, which may be older and larger.
 
         If an older checkpoint may count, the highest peak, because the size of each one is not known.
         """
+        course, seen, head = sizing.course, self.owner.seen, self.owner.head
         saves = [r.last_save for _, r in sorted(self.words.items()) if r.last_save is not None]
         used = sizing.last.memory_bytes if sizing.last is not None else 0.0
-        back = self.seen.job.rewind is not None or any(a.restore_failed for a in self.seen.attempts)
-        head = self.seen.head
+        back = seen.job.rewind is not None or any(a.restore_failed for a in seen.attempts)
         counts = [memory_of(s) for s in saves if s is saves[-1] or (head is not None and s.checkpoint == head.checkpoint)]
-        kept = max(used, *counts, sizing.course.peak_bytes if back else 0.0)
-        here = sizing.course.terms.kinds[sizing.course.here].usable_bytes if self._untold() else 0.0
-        return max(kept / TRUE_SHARE, sizing.course.hinted_bytes, here)
+        kept = max(used, *counts, course.peak_bytes if back else 0.0)
+        here = course.terms.kinds[course.here].usable_bytes if self._untold() else 0.0
+        return max(kept / TRUE_SHARE, course.hinted_bytes, here)
 
-    def _untold(self) -> bool:
-        """Whether the job has no owner and no report gives the size of the newest checkpoint. It fitted the old machine."""
-        head, told = self.seen.head, {r.last_save.checkpoint for r in self.words.values() if r.last_save is not None}
-        gone = self._left(owners(self.seen.attempts)[-1])
-        return gone and head is not None and head.checkpoint is not None and head.checkpoint not in told
-
-    def _awaited(self, newest: Attempt) -> bool:
-        """Whether the agent's next report will give that size: the head shows a final save before any report does."""
-        late = (self.now - newest.since).total_seconds() >= self.snapshot.limits.last_report_seconds
-        return (newest.state in HOLDS or (newest.state is A.DRAINED and not late)) and self._untold()
-
-    def _room(self, ride: _Ride, sizing: Sizing) -> int:
-        """The least memory of a machine on which the job could go on from its checkpoint."""
-        need = self._need(sizing)
-        return min((ride.memory[k.name] for k in sizing.course.terms.kinds if k.usable_bytes >= need), default=0)
-
-    def _open(self) -> Collection[str]:
-        """Types that are available now and have not lately refused to go on with the job."""
-        cools = {(c.pool, c.market) for c in self.snapshot.cooldowns if c.until > self.now}
-        found = {o.pool.instance_type for o in self.snapshot.offers if (o.pool, o.market) not in cools}
-        return found - refusing(self.seen, self.snapshot.limits, self.now).keys()
-
-    def _told(
-        self, ride: _Ride, sizing: Sizing, to: int | None, why: str, *, wanted: bool = False, rescue: bool = False
-    ) -> JobSeen | None:
-        """The job with a request for what type `to` has; None: no type that may be chosen will do."""
-        if to is None:
-            return None
-        course, seen, last = sizing.course, self.seen, sizing.last
-        kinds, used = course.terms.kinds, last.memory_bytes if last is not None else 0.0
-        moves = len(rightsizing.moved_at(seen.attempts, sizing.began, self.now))
-        newest = owners(seen.attempts)[-1]
-        awaited = self._awaited(newest)
+    def _sized(self, sizing: Sizing, to: int, why: str, *, wanted: bool = False, rescue: bool = False) -> JobSeen:
+        """The job with a request for what type `to` has."""
+        course, owner, seen, bytes_of = sizing.course, self.owner, self.owner.seen, self.ride.memory
+        kinds, used = course.terms.kinds, sizing.last.memory_bytes if sizing.last is not None else 0.0
+        # The agent's next report gives the size of a final save that the head shows before any report does.
+        comes = owner.state in HOLDS or (
+            owner.state is A.DRAINED and owner.age_seconds < self.snapshot.limits.last_report_seconds
+        )
+        awaited, need = comes and self._untold(), self._need(sizing)
+        room = min((bytes_of[k.name] for k in kinds if k.usable_bytes >= need), default=0)
         size = SizeSeen(
             here=kinds[course.here].name,
             kind=kinds[to].name,
             wanted=wanted,
             holds=frozenset(k.name for k in kinds if k.usable_bytes >= max(used, course.hinted_bytes)),
             usd_micros_per_hour=round(kinds[to].usd_per_hour * rightsizing.MICROS),
-            why=rightsizing.explained(sizing, to, why, self.rules, moves),
+            why=rightsizing.explained(sizing, to, why),
             alarm=course.alarm,
-            room_bytes=self._room(ride, sizing) if self._left(newest) and not awaited else 0,
-            awaits_bytes=ride.memory[kinds[course.here].name] if awaited else 0,
+            room_bytes=room if self._left() and not awaited else 0,
+            awaits_bytes=bytes_of[kinds[course.here].name] if awaited else 0,
         )
         asks = kinds[to]
         if seen.job.move is not None and seen.job.move.instance_type is not None and not rescue:  # the user's order wins
-            asks = kinds[cheapest_holding(kinds, self._need(sizing), 0.0) or 0]
-        memory = ride.memory[asks.name]
+            asks = kinds[cheapest_holding(kinds, need, 0.0) or 0]
+        memory = bytes_of[asks.name]
         spec = replace(seen.job.spec, cpus=int(asks.cores), memory_bytes=memory)
         return replace(seen, job=replace(seen.job, spec=spec), size=size, memory_floor_bytes=memory if rescue else 0)
-
-
-def _foretold(said: Report, sizing: Sizing) -> Foretold:
-    """The job's own forecast of its needs; memory is limited to the largest type."""
-    most = max(k.usable_bytes for k in sizing.course.terms.kinds)
-    return Foretold(min(float(said.hint_memory_bytes), most), said.hint_cores)
 
 
 def memory_of(save: SaveFacts) -> int:
@@ -457,10 +414,3 @@ def _over(floored: JobSeen, sized: JobSeen | None) -> JobSeen:
     if sized is None:
         return floored
     return replace(floored, job=sized.job, size=sized.size, memory_floor_bytes=sized.memory_floor_bytes)
-
-
-def _unsized(seen: JobSeen, alarm: str) -> JobSeen:
-    """The job without a size policy's choice, with an alarm."""
-    had = owners(seen.attempts)
-    here = had[-1].pool.instance_type if had else ""
-    return replace(seen, size=SizeSeen(here, here, False, frozenset(), 0, alarm, alarm))

@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -41,45 +41,22 @@ DISCARDED_MAX = 1000  # remembered at most; ids are random and used once, so old
 NO_LIMITS = Limits()
 
 
-@dataclass(frozen=True, slots=True)
-class SubmissionPorts:
-    """The dependencies of Submission: the store, a folder for uploads under way, and the vault that seals secrets.
-
-    `addresses` are those of the store, as this host and as machines see it: no input may be read from there. `check_inputs` is
-    the provider's.
-    """
-
-    store: FileStore
-    spool_dir: Path
-    vault: Vault
-    check_inputs: Callable[[str, Sequence[str]], None]
-    addresses: tuple[OwnStore, ...] = ()
-
-
+@dataclass
 class Submission:
-    """Uploads and submits."""
+    """Uploads and submits. `addresses` are those of the store, as this host and as machines see it: no input lies there."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        clock: Clock,
-        places: SubmissionPorts,
-        offers: Callable[[], tuple[Offer, ...]],
-        interval_seconds: float,
-        limits: Limits = NO_LIMITS,
-    ) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._store = places.store
-        self._offers = offers
-        self._interval_seconds = interval_seconds
-        self._spool_dir = places.spool_dir
-        self._vault = places.vault
-        self._addresses = places.addresses
-        self._check_rights = places.check_inputs
-        self._limits = limits
-        self._settling = threading.Lock()  # a job is either submitted or discarded, by the first call
-        self._discarded: deque[JobId] = deque(maxlen=DISCARDED_MAX)
+    engine: Engine
+    clock: Clock
+    store: FileStore
+    spool_dir: Path  # for uploads under way
+    vault: Vault
+    check_rights: Callable[[str, Sequence[str]], None]  # the provider's check of inputs
+    offers: Callable[[], tuple[Offer, ...]]
+    interval_seconds: float
+    addresses: tuple[OwnStore, ...] = ()
+    limits: Limits = NO_LIMITS
+    _settling: threading.Lock = field(default_factory=threading.Lock)  # a job is submitted or discarded, by the first call
+    _discarded: deque[JobId] = field(default_factory=lambda: deque(maxlen=DISCARDED_MAX))
 
     def new_job_id(self, name: str) -> JobId:
         """A readable unused id: the name and six random characters."""
@@ -93,7 +70,7 @@ class Submission:
             raise Conflict(f"job {job} was submitted already: its inputs can't change")
         with self._spooled(path, data, size) as spool:
             try:
-                self._store.put_file(key, Path(spool.name))
+                self.store.put_file(key, Path(spool.name))
             except StoreError as e:
                 raise _store_trouble(e) from e
 
@@ -101,15 +78,15 @@ class Submission:
     def _spooled(self, path: str, data: Iterator[bytes], size: int) -> Iterator[IO[bytes]]:
         """The upload in a local file: an input may exceed memory, and an incomplete one must never reach the store."""
         try:
-            self._spool_dir.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=self._spool_dir) as spool:
+            self.spool_dir.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=self.spool_dir) as spool:
                 came = sum(spool.write(piece) for piece in data)
                 spool.flush()
                 if came != size:
                     raise InputMissing(f"input {path!r} changed while it was read: {size} bytes announced, {came} came")
                 yield spool
         except OSError as e:
-            raise DiskFull(f"{self._spool_dir}: the upload can't be kept ({e.strerror}); free some space") from e
+            raise DiskFull(f"{self.spool_dir}: the upload can't be kept ({e.strerror}); free some space") from e
 
     def discard(self, job: JobId) -> None:
         """Remove the uploads of a job that was never submitted, and never will be. Raises Conflict if it was submitted."""
@@ -119,7 +96,7 @@ class Submission:
                 raise Conflict(f"job {job} was submitted already: cancel it instead")
             self._discarded.append(job)
             try:
-                self._store.delete(x.key for x in self._store.list(prefix))
+                self.store.delete(x.key for x in self.store.list(prefix))
             except StoreError as e:
                 raise _store_trouble(e) from e
 
@@ -129,7 +106,7 @@ class Submission:
         self._check_id(job)
         self._check_size(spec)
         self._check_inputs(job, spec)
-        bag = self._vault.sealed(job, spec, secrets)
+        bag = self.vault.sealed(job, spec, secrets)
         with self._settling:
             return self._submit(job, spec, modes, bag)
 
@@ -141,8 +118,8 @@ class Submission:
             self._write(job, spec, modes)
         except StoreError as e:
             raise _store_trouble(e) from e
-        row = Job(job, spec, JobState.QUEUED, 1, self._clock.now())
-        with self._engine.begin() as connection:
+        row = Job(job, spec, JobState.QUEUED, 1, self.clock.now())
+        with self.engine.begin() as connection:
             rows.add_job(connection, row)
             text = f"{spec.name}: {' '.join(spec.command)}{_told(spec)}"
             timeline.add(connection, Moment(row.submitted_at, job, None, str(Kind.SUBMITTED), text))
@@ -151,15 +128,15 @@ class Submission:
     def _lock_away(self, job: JobId, bag: bytes | None) -> None:
         """Write the sealed secrets to the store, before the specification that names them."""
         key = object_keys.secrets_key(job)
-        if bag is None or self._store.create(key, bag):
+        if bag is None or self.store.create(key, bag):
             return
-        there = self._store.get(key)  # of an earlier try with a lost answer, or of another submitter
-        if there is None or not self._vault.holds(job, there, bag):
+        there = self.store.get(key)  # of an earlier try with a lost answer, or of another submitter
+        if there is None or not self.vault.holds(job, there, bag):
             raise Conflict(f"job {job} was submitted already with other secrets")
 
     def _write(self, job: JobId, spec: JobSpec, modes: dict[str, int]) -> None:
         prefix = object_keys.input_key(job, "")
-        there = {x.key.removeprefix(prefix): x.size for x in self._store.list(prefix)}
+        there = {x.key.removeprefix(prefix): x.size for x in self.store.list(prefix)}
         missing = sorted(set(modes) - set(there))
         if missing:
             raise InputMissing(f"input {missing[0]!r} was not uploaded; submit again")
@@ -175,7 +152,7 @@ class Submission:
             outputs_optional=spec.outputs_optional,
             environment=spec.environment,
             user=spec.user,
-            checkpoint_interval_seconds=spec.checkpoint_interval_seconds or self._interval_seconds,
+            checkpoint_interval_seconds=spec.checkpoint_interval_seconds or self.interval_seconds,
             engine=spec.engine,
             app=_self_save(spec),
             tcp=spec.tcp,
@@ -191,33 +168,33 @@ class Submission:
             ports=[p.port for p in spec.ports],
             secrets={name: secret["as"] for name, secret in spec.secrets.items()},
         )
-        if not self._store.create(object_keys.spec_key(job), json_codec.encode(wire)):
+        if not self.store.create(object_keys.spec_key(job), json_codec.encode(wire)):
             raise Conflict(f"job {job} exists already")
 
     def _check_inputs(self, job: JobId, spec: JobSpec) -> None:
         for fetch in spec.fetches:
-            if any(store.holds(fetch.source) for store in self._addresses):
+            if any(store.holds(fetch.source) for store in self.addresses):
                 raise JobFileError(
                     f"inputs has {fetch.source!r}, which lies in the store of spotsurfer, or means everything of its bucket: "
                     "what other jobs keep there is no input; copy it to another folder or bucket (`spotsurfer outputs` "
                     "fetches results), and name the folder"
                 )
         try:
-            self._check_rights(job, inputs_of(Job(job, spec, JobState.QUEUED, 1, self._clock.now())))
+            self.check_rights(job, inputs_of(Job(job, spec, JobState.QUEUED, 1, self.clock.now())))
         except Invalid as e:
             raise JobFileError(str(e)) from e
 
     def _check_size(self, spec: JobSpec) -> None:
-        offers = self._offers()
-        probe = Job(JobId("probe"), spec, JobState.QUEUED, 1, self._clock.now())
+        offers = self.offers()
+        probe = Job(JobId("probe"), spec, JobState.QUEUED, 1, self.clock.now())
         large = [o for o in offers if fits(probe, o)]
-        if not offers or any(barred(probe, o, self._limits) is None for o in large):
+        if not offers or any(barred(probe, o, self.limits) is None for o in large):
             return
         if large:
             best = min(large, key=lambda o: o.price_usd_micros_per_hour)
             raise JobFileError(
                 f"no machine that is large enough may be bought for it; {best.market} {best.pool}: "
-                f"{barred(probe, best, self._limits)}"
+                f"{barred(probe, best, self.limits)}"
             )
         cpus = max(o.cpus for o in offers)
         most, asked = (max(o.memory_bytes for o in offers) / GIB, spec.memory_bytes / GIB)
@@ -240,7 +217,7 @@ class Submission:
         return job
 
     def _exists(self, job: JobId) -> bool:
-        with self._engine.connect() as connection:
+        with self.engine.connect() as connection:
             try:
                 rows.load_job(connection, job)
             except NotFound:

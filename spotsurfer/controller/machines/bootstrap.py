@@ -93,21 +93,14 @@ def user_data(
         "@HOST_KEY@": login.host_key.strip() if login else "",
         "@UNIT@": unit(at),
     }
-    text = "".join(parts.get(piece, piece) for piece in _pieces(PROGRAM))
+    # Each mark is a line of its own, so marks in inserted text have no effect.
+    text = "".join(f"{parts.get(line, line)}\n" for line in PROGRAM.splitlines())
     if len(text.encode()) > USER_DATA_BYTES_MAX:
         raise ConfigError(
             f"user-data would take {len(text.encode())} bytes, a cloud takes {USER_DATA_BYTES_MAX}: shorten store options, or "
             "have certificates of registries in the machines' image instead of [images] authorities"
         )
     return text
-
-
-def _pieces(program: str) -> list[str]:
-    """The program cut at its marks, each a line of its own, so that marks in inserted text have no effect."""
-    found: list[str] = []
-    for line in program.splitlines(keepends=True):
-        found += [line.rstrip("\n"), "\n"]
-    return found
 
 
 def unit(place: MachineConventions) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+from spotsurfer.common.backoff import backoff_seconds
 from spotsurfer.model.errors import (
     CredentialsExpired,
     Invalid,
@@ -74,7 +75,7 @@ class Breaker:
         failures = self.failures + 1
         if failures < FAILURES_MAX:
             return Breaker(failures)
-        wait = min(FIRST_SECONDS * 2 ** min(failures - FAILURES_MAX, 16), LONGEST_SECONDS)
+        wait = backoff_seconds(failures - FAILURES_MAX + 1, FIRST_SECONDS, LONGEST_SECONDS)
         # A caller that lost its turn goes to the end of the queue.
         waiting = self.queue[self.queue.index(who) + 1 :] if who in self.queue else self.queue
         return Breaker(failures, now + timedelta(seconds=wait), str(error), (*waiting, who))
@@ -96,12 +97,7 @@ class Guarded:
         self._breakers: dict[str, Breaker] = {}
         self.name: str = provider.name
         self.capabilities: Capabilities = provider.capabilities
-        self._witness = None if provider.witness is None else _GuardedWitness(provider.witness, self)
-
-    @property
-    def witness(self) -> Witness | None:
-        """As the provider's."""
-        return self._witness
+        self.witness: Witness | None = None if provider.witness is None else _GuardedWitness(provider.witness, self)
 
     def call(self, kind: str, what: Callable[[], T], who: str = "") -> T:
         """Make a call of this kind, or raise Throttled with its last error. `who` takes turns with other callers."""

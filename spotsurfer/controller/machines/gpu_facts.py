@@ -36,20 +36,14 @@ class ImageGpus:
                 facts = manifest.decode(data, self._keys_of(lineage or job), job, checkpoint).facts
             except (StoreError, ProtocolError):
                 return None
-            self._known[key] = _gpus(facts)
+            count, chip, driver = (facts.get(name, "") for name in (gpu_facts.COUNT, gpu_facts.CHIP, gpu_facts.DRIVER))
+            gpus = Gpus(chip, int(count) if count.isdecimal() else 0, driver=driver)
+            self._known[key] = gpus if gpu_facts.processes_of(facts) else None  # None: it holds no GPU memory
         return self._known[key]
 
     def keep(self, jobs: Collection[str]) -> None:
         """Forget all other jobs."""
         self._known = {key: gpus for key, gpus in self._known.items() if key[0] in jobs}
-
-
-def _gpus(facts: dict[str, str]) -> Gpus | None:
-    """The GPUs of an image that holds GPU memory."""
-    if not gpu_facts.processes_of(facts):
-        return None
-    count = facts.get(gpu_facts.COUNT, "")
-    return Gpus(facts.get(gpu_facts.CHIP, ""), int(count) if count.isdecimal() else 0, driver=facts.get(gpu_facts.DRIVER, ""))
 
 
 Region = tuple[str, str]  # provider, region

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Engine
 from spotsurfer.model.job import HOLDS, Attempt, Job
 from spotsurfer.model.market import Cooldown
 from spotsurfer.model.timeline_events import Kind
-from spotsurfer.ports.provider import Notice, NoticeKind, Provider, QueueMessage
+from spotsurfer.ports.provider import Notice, NoticeKind, Provider
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import observations, timeline
@@ -46,7 +46,7 @@ class InterruptionEvents:
 
     def __init__(self, engine: Engine, provider: Provider, heads: HeadLogs) -> None:
         self._engine = engine
-        self._witness = provider.witness
+        self._queue = provider.witness
         self._abilities = provider.capabilities
         self._heads = heads
         self._unreadable: set[str] = set()
@@ -56,17 +56,20 @@ class InterruptionEvents:
 
         Raises ProviderError if the queue can't be read, or if a message can't be settled: then it comes again.
         """
-        messages = self._witness.read() if self._witness is not None else ()
-        if self._witness is None or not messages:
+        messages = self._queue.read() if self._queue is not None else ()
+        if self._queue is None or not messages:
             return False
-        for message in messages:
-            self._complain(message)
+        for unreadable in {m.unreadable for m in messages if m.unreadable} - self._unreadable:
+            if len(self._unreadable) >= REMEMBERED:
+                self._unreadable.clear()
+            self._unreadable.add(unreadable)
+            log.warning("witness.unreadable", error=unreadable)
         readable = [message for message in messages if not message.unreadable]
         said = [s for message in readable for s in message.notices]
         with self._engine.begin() as connection:
             self._record(connection, [s for s in said if s.sign is not NoticeKind.STATE], now)
         if readable:
-            self._witness.settle(readable)
+            self._queue.settle(readable)
         return any(s.sign is NoticeKind.STATE for s in said)
 
     def _record(self, c: Connection, said: Iterable[Notice], now: datetime) -> None:
@@ -87,16 +90,12 @@ class InterruptionEvents:
             return False
         data: dict[str, str | int | float | bool | None] = {"kind": said.sign, "seconds_left": said.seconds_left}
         timeline.add(c, Moment(now, attempt.job, attempt.number, str(Kind.NOTICE), said.text, data))
-        if said.sign == NoticeKind.REBALANCE:
-            self._advised(c, attempt, said, now)
-        return True
-
-    def _advised(self, c: Connection, attempt: Attempt, said: DatedNotice, now: datetime) -> None:
-        if self._abilities.rebalance == "move":
+        if said.sign == NoticeKind.REBALANCE and self._abilities.rebalance == "move":
             until = now + timedelta(seconds=ADVICE_SECONDS)
             observations.set_cooldown(c, Cooldown(attempt.pool, attempt.market, until, 1, said.text))
-        if self._abilities.rebalance == "checkpoint" and attempt.state in HOLDS:
+        if said.sign == NoticeKind.REBALANCE and self._abilities.rebalance == "checkpoint" and attempt.state in HOLDS:
             self._ask_to_save(c, rows.load_job(c, attempt.job), now)
+        return True
 
     def _ask_to_save(self, c: Connection, job: Job, now: datetime) -> None:
         """Ask for a checkpoint as the user would. It is optional: if the head can't be read now, none is asked for."""
@@ -107,11 +106,3 @@ class InterruptionEvents:
             return
         if job.spec.engine != "none":
             rows.save_job(c, replace(job, save_at_least=max(job.save_at_least, wanted)))
-
-    def _complain(self, message: QueueMessage) -> None:
-        if not message.unreadable or message.unreadable in self._unreadable:
-            return
-        if len(self._unreadable) >= REMEMBERED:
-            self._unreadable.clear()
-        self._unreadable.add(message.unreadable)
-        log.warning("witness.unreadable", error=message.unreadable)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 from sqlalchemy import Engine
 
+from spotsurfer.config.settings import SshSection
 from spotsurfer.controller.machines.bootstrap import Login
 from spotsurfer.model.errors import ConfigError, Conflict, SpotsurferError
 from spotsurfer.model.job import HOLDS, OVER, Attempt, AttemptState, InstanceId, JobId
@@ -28,45 +28,35 @@ NUDGES_AT_ONCE = 8
 NUDGE_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class SshRules:
-    """The operator's settings, see `SshSection`."""
-
-    user: str | None = None
-    key_file: Path | None = None
-    port: int = 22
-    public: bool = False
-    nudge: bool = False
-
-
 class Logins:
     """The SSH access to machines."""
 
     def __init__(
         self,
-        rules: SshRules,
+        ssh: SshSection,
         seed_of: Callable[[str, int], bytes],
         engine: Engine,
         instance_of: Callable[[str, InstanceId | None], InstanceView | None],
     ) -> None:
         """`seed_of` an attempt: its machine's host key. Raises ConfigError if the key file can't be used."""
-        self._rules, self._seed_of, self._engine, self._instance_of = rules, seed_of, engine, instance_of
-        self._authorized = _authorized(rules.key_file) if rules.user and rules.key_file else ""
-        self._pool = ThreadPoolExecutor(NUDGES_AT_ONCE, "nudge") if rules.user and rules.nudge else None
+        self._ssh, self._public = ssh, ssh.address == "public"
+        self._seed_of, self._engine, self._instance_of = seed_of, engine, instance_of
+        self._authorized = _authorized(ssh.key_file) if ssh.user and ssh.key_file else ""
+        self._pool = ThreadPoolExecutor(NUDGES_AT_ONCE, "nudge") if ssh.user and ssh.nudge else None
         self._under_way: set[tuple[str, int]] = set()
         self._lock = threading.Lock()
 
     def of_user_data(self, attempt: Attempt) -> Login | None:
         """The login for this attempt's user-data, the same each time; None if SSH is off."""
-        if self._rules.user is None:
+        if self._ssh.user is None:
             return None
         seed = self._seed_of(attempt.job, attempt.number)
         text = connection.private_text(seed, f"{attempt.job}.{attempt.number}")
-        return Login(self._rules.user, self._authorized, text)
+        return Login(self._ssh.user, self._authorized, text)
 
     def machine(self, job: JobId) -> Machine:
         """Where to log in to the machine that the job is on, else to the newest that comes. Raises NotFound, Conflict."""
-        if self._rules.user is None:
+        if self._ssh.user is None:
             raise Conflict("nobody logs in to machines here: its operator can set [ssh] user")
         with self._engine.connect() as c:
             one = rows.find_job(c, job)
@@ -78,12 +68,12 @@ class Logins:
 
     def _target(self, a: Attempt) -> Machine:
         seen = self._instance_of(a.token, a.instance)
-        address = (seen.public_address if self._rules.public else seen.address) if seen is not None else None
+        address = (seen.public_address if self._public else seen.address) if seen is not None else None
         if address is None:
-            kind = "public" if self._rules.public else "private"
+            kind = "public" if self._public else "private"
             raise Conflict(f"the machine of {a.job}, attempt {a.number}, has no {kind} address (yet); see [ssh] address")
         key = connection.public_line(self._seed_of(a.job, a.number))
-        return Machine(a.number, a.instance or "", address, self._rules.port, self._rules.user or "", key)
+        return Machine(a.number, a.instance or "", address, self._ssh.port, self._ssh.user or "", key)
 
     def nudge(self, a: Attempt) -> None:
         """Make the agent look now. Returns at once; one nudge a machine at a time."""
@@ -98,7 +88,7 @@ class Logins:
         try:
             at = self._target(a)
             target = connection.Target(at.address, at.user, at.host_key, at.port)
-            client = connection.connect(target, self._rules.key_file, NUDGE_SECONDS)
+            client = connection.connect(target, self._ssh.key_file, NUDGE_SECONDS)
             try:
                 session.nudge(client, at.user)
             finally:
@@ -108,11 +98,6 @@ class Logins:
         finally:
             with self._lock:
                 self._under_way.discard((a.job, a.number))
-
-    def stop(self) -> None:
-        """No more nudges; those under way end by themselves."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _authorized(path: Path) -> str:

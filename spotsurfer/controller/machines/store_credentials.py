@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import structlog
@@ -21,6 +21,7 @@ from spotsurfer_wire.sealed_objects import Handout, seal_handout
 from spotsurfer_wire.store.port import ObjectStore, StoreError
 from sqlalchemy import Engine
 
+from spotsurfer.common.backoff import backoff_seconds
 from spotsurfer.model.errors import ProviderError, Superseded
 from spotsurfer.model.job import Attempt, AttemptState, Job
 from spotsurfer.model.timeline_events import Kind
@@ -31,9 +32,8 @@ from spotsurfer.state import jobs as rows
 from spotsurfer.state import timeline
 
 log = structlog.get_logger()
-LOOK_SECONDS = 5.0
 SWEEP_SECONDS = 600.0  # how often to look for objects that an earlier controller left
-AGAIN_SECONDS = (2.0, 60.0)  # after a failure, doubled up to the second
+AGAIN_SECONDS = (2.0, 60.0)  # after a failure: the first wait, the longest
 LIFE_SECONDS_MIN = 60.0  # credentials with a shorter life are useless
 # AWS limits a role that was assumed by a role to an hour ("role chaining"). The controller never relies on a longer life,
 # because it computes the life with this host's clock, which may be wrong.
@@ -97,14 +97,12 @@ def renewed(credentials: Credentials, now: datetime, before: Issued | None = Non
 def failed(before: Issued | None, error: Exception, now: datetime) -> Issued:
     """The state after a failure: the next try comes after growing waits."""
     failures = (before.failures if before is not None else 0) + 1
-    first, most = AGAIN_SECONDS
-    wait = min(first * 2.0 ** min(failures - 1, 16), most)
-    return Issued(now + timedelta(seconds=wait), failures, str(error))
+    return Issued(now + timedelta(seconds=backoff_seconds(failures, *AGAIN_SECONDS)), failures, str(error))
 
 
-@dataclass(frozen=True, slots=True)
-class Desk:
-    """The dependencies of Renewals."""
+@dataclass
+class Renewals:
+    """Hands out and renews; does nothing for machines with access that is not renewed."""
 
     engine: Engine
     clock: Clock
@@ -114,34 +112,11 @@ class Desk:
     lead: Callable[[], None]
     left_out: Callable[[Attempt], bytes]  # of its user-data, sealed
     heard: Callable[[str, int], bool | None]  # whether its agent has reported; None = unknown yet
-
-
-class Renewals:
-    """One background thread; does nothing if the provider's access is not renewed."""
-
-    def __init__(self, desk: Desk) -> None:
-        self._d = desk
-        self._issued: dict[Key, Issued] = {}
-        self._renews: dict[Key, bool] = {}
-        self._redeemable: dict[Key, bool] = {}  # whether the part left out of user-data is in the store, as far as known
-        self._swept_at: datetime | None = None
-        self._poked, self._stop = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, name="renewals", daemon=True)
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def poke(self) -> None:
-        """A machine was ordered: look now."""
-        self._poked.set()
-
-    def stop(self) -> None:
-        """End after the call under way."""
-        self._stop.set()
-        self._poked.set()
-        if self._thread.is_alive():
-            self._thread.join(10.0)
+    stopping: threading.Event = field(default_factory=threading.Event)
+    _issued: dict[Key, Issued] = field(default_factory=dict)
+    _renews: dict[Key, bool] = field(default_factory=dict)
+    _redeemable: dict[Key, bool] = field(default_factory=dict)  # whether the part left out of user-data is in the store
+    _swept_at: datetime | None = None
 
     def silent_from(self, job: str, attempt: int, now: datetime) -> datetime | None:
         """The time from which its silence is evidence: an agent without credentials can't report. None = always."""
@@ -152,24 +127,13 @@ class Renewals:
             return now
         return issued.good[0]
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            self._poked.clear()
-            try:
-                self.look()
-            except Superseded:
-                return
-            except Exception:
-                log.exception("access.failed")
-            self._poked.wait(LOOK_SECONDS)
-
     def look(self) -> None:
         """One pass over all machines; a failure of one does not affect the others."""
-        with self._d.engine.connect() as c:
+        with self.engine.connect() as c:
             alive = [a for a in rows.living_attempts(c) if self._renewed(a)]
-        turn = due(alive, self._issued, self._d.clock.now())
+        turn = due(alive, self._issued, self.clock.now())
         if turn.hand_out or turn.remove:
-            self._d.lead()
+            self.lead()
         for attempt in alive:
             try:
                 self._redeem(attempt)
@@ -178,7 +142,7 @@ class Renewals:
             except Exception as e:
                 log.warning("access.failed", job=attempt.job, attempt=attempt.number, error=f"{type(e).__name__}: {e}")
         for attempt in turn.hand_out:
-            if self._stop.is_set():
+            if self.stopping.is_set():
                 return
             self._serve(attempt)
         self._remove(turn.remove)
@@ -187,25 +151,25 @@ class Renewals:
     def _renewed(self, a: Attempt) -> bool:
         key = (a.job, a.number)
         if key not in self._renews:
-            self._renews[key] = self._d.provider.store_access(a.job, a.number).renewed
+            self._renews[key] = self.provider.store_access(a.job, a.number).renewed
         return self._renews[key]
 
     def _redeem(self, a: Attempt) -> None:
         """Write the part left out of user-data; remove it once the agent has reported and has it on its disk."""
         key, object_key = (a.job, a.number), object_keys.voucher_key(a.job, a.number)
-        reported = a.state not in UNHEARD or self._d.heard(*key)
+        reported = a.state not in UNHEARD or self.heard(*key)
         wanted = not reported
         if a.state is AttemptState.PLANNED or reported is None or self._redeemable.get(key) is wanted:
             return
-        self._d.lead()
+        self.lead()
         if wanted:
-            self._d.store.put(object_key, self._d.left_out(a))
+            self.store.put(object_key, self.left_out(a))
         else:
-            self._d.store.delete([object_key])
+            self.store.delete([object_key])
         self._redeemable[key] = wanted
 
     def _serve(self, a: Attempt) -> None:
-        key, now = (a.job, a.number), self._d.clock.now()
+        key, now = (a.job, a.number), self.clock.now()
         before = self._issued.get(key)
         try:
             self._issued[key] = self._hand_out(a, before, now)
@@ -215,29 +179,27 @@ class Renewals:
             self._issued[key] = failed(before, e, now)
             log.warning("access.failed", job=a.job, attempt=a.number, error=str(e))
             if before is None or before.said != str(e):
-                self._tell(a, f"no credentials for the store could be handed to attempt {a.number}: {e}")
+                text = f"no credentials for the store could be handed to attempt {a.number}: {e}"
+                with self.engine.begin() as c:
+                    timeline.add(c, Moment(self.clock.now(), a.job, a.number, str(Kind.ALERT), text))
         else:
             log.info("access.handed", job=a.job, attempt=a.number, until=str(self._issued[key].renew_at))
 
     def _hand_out(self, a: Attempt, before: Issued | None, now: datetime) -> Issued:
-        with self._d.engine.connect() as c:
+        with self.engine.connect() as c:
             job = rows.load_job(c, a.job)
-        made = self._d.provider.credentials(a.job, a.number, inputs_of(job))
+        made = self.provider.credentials(a.job, a.number, inputs_of(job))
         after = renewed(made, now, before)
         life = min((made.expires_at - now).total_seconds(), LIFE_SECONDS_MAX)
         handout = Handout(dict(made.values), life, now.isoformat())
-        data = seal_handout(handout, self._d.secret_of(a.job, a.number), a.job, a.number)
-        self._d.store.put(object_keys.handout_key(a.job, a.number), data)
+        data = seal_handout(handout, self.secret_of(a.job, a.number), a.job, a.number)
+        self.store.put(object_keys.handout_key(a.job, a.number), data)
         return after
-
-    def _tell(self, a: Attempt, text: str) -> None:
-        with self._d.engine.begin() as c:
-            timeline.add(c, Moment(self._d.clock.now(), a.job, a.number, str(Kind.ALERT), text))
 
     def _remove(self, keys: Sequence[Key]) -> None:
         """Remove the objects of machines that are gone, only for tidiness: their credentials expire by themselves."""
         try:
-            self._d.store.delete([f(*k) for k in keys for f in (object_keys.handout_key, object_keys.voucher_key)])
+            self.store.delete([f(*k) for k in keys for f in (object_keys.handout_key, object_keys.voucher_key)])
         except StoreError as e:
             log.warning("access.failed", job=None, attempt=None, error=str(e))
             return
@@ -248,15 +210,15 @@ class Renewals:
 
     def _sweep(self, alive: set[Key]) -> None:
         """Remove the objects that an earlier controller wrote for machines that are gone."""
-        now = self._d.clock.now()
+        now = self.clock.now()
         if self._swept_at is not None and now - self._swept_at < timedelta(seconds=SWEEP_SECONDS):
             return
         try:
-            there = [x.key for x in self._d.store.list(object_keys.handouts_prefix())]
+            there = [x.key for x in self.store.list(object_keys.handouts_prefix())]
             kept = {f(*k) for k in alive for f in (object_keys.handout_key, object_keys.voucher_key)}
             if left := [key for key in there if key not in kept]:
-                self._d.lead()
-                self._d.store.delete(left)
+                self.lead()
+                self.store.delete(left)
         except StoreError as e:
             log.warning("access.failed", job=None, attempt=None, error=str(e))
             return

@@ -12,7 +12,7 @@ from spotsurfer_wire import object_keys, sealed_objects
 from spotsurfer_wire.messages import AgentConfig
 from sqlalchemy import Engine
 
-from spotsurfer.config.settings import LimitsSection, Settings
+from spotsurfer.config.settings import Settings
 from spotsurfer.controller.checkpoints.rehearsal import of_job
 from spotsurfer.controller.machines import bootstrap
 from spotsurfer.controller.machines.ssh_access import Logins
@@ -93,13 +93,10 @@ class Machines:
         return replace(config, key=secret, encrypt=encrypt, registry_authorities=self._trusted, access_secret=opens)
 
 
-def _keep_seconds(limits: LimitsSection) -> float:
-    """How long an agent keeps a frozen job by itself: much longer than the controller, which normally releases the machine."""
-    return limits.keep_seconds + limits.lease_seconds if limits.keep_seconds else 0.0
-
-
 def _general(settings: Settings, provider: Provider, attempt: Attempt, access: StoreAccess) -> AgentConfig:
-    agent, checkpoint = settings.agent, settings.checkpoint
+    agent, checkpoint, limits = settings.agent, settings.checkpoint, settings.limits
+    # By itself an agent keeps a frozen job much longer than the controller, which normally releases the machine.
+    keep_seconds = limits.keep_seconds + limits.lease_seconds if limits.keep_seconds else 0.0
     return AgentConfig(
         job=attempt.job,
         attempt=attempt.number,
@@ -109,13 +106,13 @@ def _general(settings: Settings, provider: Provider, attempt: Attempt, access: S
         poll_seconds=agent.poll_seconds,
         report_seconds=agent.report_seconds,
         notice_seconds=agent.notice_seconds,
-        lease_seconds=settings.limits.lease_seconds if attempt.lease_seconds is None else attempt.lease_seconds,
+        lease_seconds=limits.lease_seconds if attempt.lease_seconds is None else attempt.lease_seconds,
         limit_seconds=agent.limit_seconds,
         ready_limit_seconds=agent.ready_limit_seconds,
         drain_margin_seconds=agent.drain_margin_seconds,
         notice_window_seconds=provider.capabilities.notice_seconds,
-        warm_wait_seconds=settings.limits.warm_wait_seconds,
-        keep_seconds=_keep_seconds(settings.limits),
+        warm_wait_seconds=limits.warm_wait_seconds,
+        keep_seconds=keep_seconds,
         hurry_seconds=agent.hurry_seconds,
         cache_bytes=agent.cache_bytes,
         image_cache_bytes=settings.images.cache_bytes,

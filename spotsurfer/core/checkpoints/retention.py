@@ -6,7 +6,7 @@ rehearsal went on from it. Until then all checkpoints stay, however many there a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -39,67 +39,27 @@ class Verdict:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """The facts for all rules. `known` is in the order of commits, oldest first."""
-
-    newest: frozenset[str]
-    head: str | None
-    proven_at: int  # position of the newest counted proven one; -1 = none
-    proven: str
-    ended: bool
-
-
-Rule = Callable[[Known, int, _Line], Verdict | None]
-
-
 def judge(known: Sequence[Known], rules: RetentionRules, head: str | None) -> list[Verdict]:
     """A verdict for each of `known` (oldest commit first). `head`: the checkpoint to go on from. The first rule wins."""
     counted = [k for k in known if k.counted and k.committed]
+    newest = {k.id for k in counted[-max(rules.newest, 1) :]}
     proven_at = max((i for i, k in enumerate(known) if k.proven and k.counted and k.committed), default=-1)
-    line = _Line(
-        newest=frozenset(k.id for k in counted[-max(rules.newest, 1) :]),
-        head=head,
-        proven_at=proven_at,
-        proven=known[proven_at].id if proven_at >= 0 else "",
-        ended=rules.ended,
-    )
-    return [next(v for rule in RULES if (v := rule(k, i, line)) is not None) for i, k in enumerate(known)]
 
+    def verdict(at: int, k: Known) -> tuple[bool, str]:
+        if k.protected:
+            return True, "protected by its user"
+        if k.needed:
+            return True, k.needed
+        if not k.committed:
+            return False, "it was never committed"
+        if rules.ended:
+            return False, "the job has ended"
+        if k.id == head:
+            return True, "the job goes on from it"
+        if k.id in newest:
+            return True, "one of the newest"
+        if proven_at > at:
+            return False, f"{known[proven_at].id} is newer and proven"
+        return True, "the newest proven one" if at == proven_at and k.counted else "no newer one is proven"
 
-def _protected(k: Known, _: int, __: _Line) -> Verdict | None:
-    return Verdict(k.id, True, "protected by its user") if k.protected else None
-
-
-def _needed(k: Known, _: int, __: _Line) -> Verdict | None:
-    return Verdict(k.id, True, k.needed) if k.needed else None
-
-
-def _never_committed(k: Known, _: int, __: _Line) -> Verdict | None:
-    return None if k.committed else Verdict(k.id, False, "it was never committed")
-
-
-def _ended(k: Known, _: int, line: _Line) -> Verdict | None:
-    return Verdict(k.id, False, "the job has ended") if line.ended else None
-
-
-def _head(k: Known, _: int, line: _Line) -> Verdict | None:
-    return Verdict(k.id, True, "the job goes on from it") if k.id == line.head else None
-
-
-def _newest(k: Known, _: int, line: _Line) -> Verdict | None:
-    return Verdict(k.id, True, "one of the newest") if k.id in line.newest else None
-
-
-def _unproven(k: Known, at: int, line: _Line) -> Verdict | None:
-    if line.proven_at > at:
-        return None
-    why = "the newest proven one" if at == line.proven_at and k.counted else "no newer one is proven"
-    return Verdict(k.id, True, why)
-
-
-def _over(k: Known, _: int, line: _Line) -> Verdict | None:
-    return Verdict(k.id, False, f"{line.proven} is newer and proven")
-
-
-RULES: tuple[Rule, ...] = (_protected, _needed, _never_committed, _ended, _head, _newest, _unproven, _over)
+    return [Verdict(k.id, *verdict(at, k)) for at, k in enumerate(known)]

@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from spotsurfer.model.job import ENDED, HOLDS, WAITS, Attempt, AttemptState, HeldBy, Job, JobState, Rewind, Wish
 from spotsurfer.model.snapshot import (
-    ALL_HEARD,
     AgentSeen,
     HeadSeen,
     Hearing,
@@ -51,10 +50,10 @@ class AttemptView:
     listing_at: datetime
     limits: Limits
     now: datetime
-    signs: tuple[NoticeSeen, ...] = ()
-    unread: UnreadSeen | None = None
-    hearing: Hearing = ALL_HEARD
-    doubt: str = ""  # why silence is no evidence
+    signs: tuple[NoticeSeen, ...]
+    unread: UnreadSeen | None
+    hearing: Hearing
+    doubt: str  # why silence is no evidence
 
     @property
     def state(self) -> AttemptState:
@@ -75,6 +74,11 @@ class AttemptView:
     def unsaved(self) -> bool:
         """Whether the job can't be saved now, so that leaving its machine costs work."""
         return self.seen.job.spec.engine == "none" or (self.agent is not None and self.agent.protection == "none")
+
+    @property
+    def broken(self) -> bool:
+        """Whether its agent reports that the job could not go on there."""
+        return self.agent is not None and self.agent.state == "broken"
 
     @property
     def over_by_head(self) -> bool:
@@ -145,7 +149,7 @@ class AttemptView:
         return self.listing_at - appeared >= timedelta(seconds=self.limits.listing_lag_seconds)
 
     @property
-    def told(self) -> bool:
+    def agent_noticed(self) -> bool:
         """Whether the agent reports that the cloud reclaims the machine."""
         return self.agent is not None and self.agent.notice_id is not None and self.agent.notice_kind == "interruption"
 
@@ -157,12 +161,12 @@ class AttemptView:
     @property
     def noticed(self) -> bool:
         """Whether the agent or another witness has a notice that the cloud reclaims the machine."""
-        return self.told or self.warned is not None
+        return self.agent_noticed or self.warned is not None
 
     @property
     def deadline_at(self) -> datetime | None:
         """When the machine goes, by its agent's report, else by another witness; None = unknown."""
-        if self.told and self.agent is not None and self.agent.notice_deadline_at is not None:
+        if self.agent_noticed and self.agent is not None and self.agent.notice_deadline_at is not None:
             return self.agent.notice_deadline_at
         return self.warned.deadline_at if self.warned is not None else None
 
@@ -226,18 +230,18 @@ def cases(snapshot: Snapshot, seen: JobSeen, now: datetime) -> list[AttemptView]
     doubt = snapshot.doubt
     return [
         AttemptView(
-            seen,
-            a,
-            seen.instances.get(a.number),
-            seen.agents.get(a.number),
-            snapshot.listing_complete,
-            snapshot.listing_at,
-            snapshot.limits,
-            now,
-            seen.signs.get(a.number, ()),
-            seen.unread.get(a.number),
-            snapshot.hearing,
-            "" if doubt is None or doubt.gives_up == (seen.job.id, a.number) else doubt.why,
+            seen=seen,
+            attempt=a,
+            instance=seen.instances.get(a.number),
+            agent=seen.agents.get(a.number),
+            listing_complete=snapshot.listing_complete,
+            listing_at=snapshot.listing_at,
+            limits=snapshot.limits,
+            now=now,
+            signs=seen.signs.get(a.number, ()),
+            unread=seen.unread.get(a.number),
+            hearing=snapshot.hearing,
+            doubt="" if doubt is None or doubt.gives_up == (seen.job.id, a.number) else doubt.why,
         )
         for a in sorted(seen.attempts, key=lambda a: a.number)
     ]

@@ -33,13 +33,11 @@ def evidence(snapshot: Snapshot, now: datetime) -> Evidence:
     return {**snapshot.past, **{k: snapshot.past.get(k, Fates()) + f for k, f in alive.items()}}
 
 
-def told(snapshot: Snapshot, known: Evidence) -> Sequence[Offer]:
+def with_evidence(snapshot: Snapshot, known: Evidence) -> Sequence[Offer]:
     """The offers, each with the lives of the machines of all jobs that were in its pool, and the GPU driver seen there."""
-    told = [replace(o, lives=known[o.pool, o.market].lives) if (o.pool, o.market) in known else o for o in snapshot.offers]
-    drivers = snapshot.gpu_drivers
-    return [_driven(o, drivers.get((o.pool.provider, o.pool.region), "")) if o.gpus.count else o for o in told]
-
-
-def _driven(offer: Offer, driver: str) -> Offer:
-    """The offer with the region's GPU driver: all machines of a region boot one image, which has one driver."""
-    return replace(offer, gpus=replace(offer.gpus, driver=driver))
+    offers = [replace(o, lives=known[o.pool, o.market].lives) if (o.pool, o.market) in known else o for o in snapshot.offers]
+    drivers = snapshot.gpu_drivers  # by region: all machines of a region boot one image, which has one driver
+    return [
+        replace(o, gpus=replace(o.gpus, driver=drivers.get((o.pool.provider, o.pool.region), ""))) if o.gpus.count else o
+        for o in offers
+    ]

@@ -49,11 +49,6 @@ def together(some: Iterable[Use]) -> Use:
     return sum(some, NOTHING)
 
 
-def in_use(jobs: Iterable[JobSeen]) -> Use:
-    """The use of all machines that may exist, those still being released included."""
-    return together(of_attempt(a, seen.job.spec) for seen in jobs for a in seen.attempts)
-
-
 def strangers(snapshot: Snapshot) -> Use:
     """The use of machines that belong to no attempt and are about to be ended; their price and GPUs are unknown."""
     return Use(len(snapshot.orphans))
@@ -79,22 +74,22 @@ MORE_MONEY = "raise it with `spotsurfer budget`"
 MORE = "submit it with more in [resources] memory, or allow larger machines and resume"
 
 
-def machines(seen: Iterable[JobSeen]) -> list[Attempt]:
-    """Attempts that have or may have a machine, those still being released included."""
-    return [a for s in seen for a in s.attempts if a.state not in OVER]
-
-
 def reserve(attempts: Iterable[Attempt], limits: Limits) -> int:
     """The cost of the machines until they could be drained and released, in micro-dollars."""
     alive = (a for a in attempts if a.state not in OVER and a.state is not A.PLANNED)
     return sum(for_seconds(a.price_usd_micros_per_hour, limits.drain_reserve_seconds) for a in alive)
 
 
+def _committed(snapshot: Snapshot) -> int:
+    """What all machines cost so far, and will cost until they could be drained and released, in micro-dollars."""
+    return snapshot.spent_usd_micros + sum(reserve(seen.attempts, snapshot.limits) for seen in snapshot.jobs)
+
+
 def over_budget(snapshot: Snapshot, seen: JobSeen) -> str | None:
     """Why this job must be held for money, or None."""
     if seen.job.wish is not Wish.RUN or seen.job.state not in (JobState.QUEUED, JobState.ACTIVE):
         return None
-    total = snapshot.spent_usd_micros + reserve(machines(snapshot.jobs), snapshot.limits)
+    total = _committed(snapshot)
     cap = snapshot.limits.budget_usd_micros
     if cap is not None and total >= cap:
         return f"the budget of {usd(cap)} USD would be passed; raise limits.budget_usd and resume"
@@ -106,7 +101,8 @@ def over_budget(snapshot: Snapshot, seen: JobSeen) -> str | None:
 
 def no_room_left(snapshot: Snapshot, offer: Offer, planned: Iterable[Offer]) -> str | None:
     """Why this machine would exceed the limits on machines, GPUs and money an hour, or None."""
-    used = in_use(snapshot.jobs) + strangers(snapshot) + together(of_offer(o) for o in planned)
+    ours = together(of_attempt(a, seen.job.spec) for seen in snapshot.jobs for a in seen.attempts)
+    used = ours + strangers(snapshot) + together(of_offer(o) for o in planned)
     return lacking(used, of_offer(offer), snapshot.limits)
 
 
@@ -131,15 +127,12 @@ def no_money_left(snapshot: Snapshot, seen: JobSeen, offer: Offer, planned: Iter
     limits = snapshot.limits
     costs = [for_seconds(o.price_usd_micros_per_hour, limits.drain_reserve_seconds) for o in (offer, *planned)]
     cap, own = limits.budget_usd_micros, seen.job.spec.budget_usd_micros
-    total = snapshot.spent_usd_micros + reserve(machines(snapshot.jobs), limits) + sum(costs)
+    total = _committed(snapshot) + sum(costs)
     if cap is not None and total > cap:
-        return f"the budget of {usd(cap)} USD leaves no room for {_short_of(total - cap, offer)}; raise limits.budget_usd"
+        needs = f"{offer.pool}, which needs at least {usd(total - cap, ROUND_CEILING)} USD more"
+        return f"the budget of {usd(cap)} USD leaves no room for {needs}; raise limits.budget_usd"
     mine = seen.spent_usd_micros + reserve(seen.attempts, limits) + costs[0]
     if own is not None and mine > own:
-        return f"the job's budget of {usd(own)} USD leaves no room for {_short_of(mine - own, offer)}; {MORE_MONEY}"
+        needs = f"{offer.pool}, which needs at least {usd(mine - own, ROUND_CEILING)} USD more"
+        return f"the job's budget of {usd(own)} USD leaves no room for {needs}; {MORE_MONEY}"
     return None
-
-
-def _short_of(micros: int, offer: Offer) -> str:
-    """The missing amount in words, rounded up so that it suffices."""
-    return f"{offer.pool}, which needs at least {usd(micros, ROUND_CEILING)} USD more"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from spotsurfer.ports.policies import (
 # As long as an on-demand machine that is launched one tick later could still finish in time, the policy is free. Past that
 # point the job goes on on-demand, or stays on its machine if leaving would cost the time.
 
+T = TypeVar("T")
 SLIP = 1e-6  # tolerance for sums of seconds
 
 
@@ -82,8 +84,12 @@ def weighed(snapshot: Snapshot, seen: JobSeen, purchase: Purchase, now: datetime
     view = view_of(snapshot, seen, now)
     if view is None:
         return None
-    choice, alarm = _asked(purchase, view)
-    moment, terms = _moment(view, seen, snapshot.limits, now), _promised(view.terms, snapshot.limits)
+    answer, alarm = asked("purchase", lambda: purchase.choose(view), _sensible)
+    choice = plain(view) if answer is None else answer
+    moment, promised = _moment(view, seen, snapshot.limits, now), view.terms.deadline_seconds
+    # The deadline to keep is a little sooner than the job's, because the cloud's API or the store may be down.
+    most = RESERVE_SHARE * max(promised - view.terms.work_seconds, 0.0)
+    terms = replace(view.terms, deadline_seconds=promised - min(snapshot.limits.deadline_reserve_seconds, most))
     want = np.array([choice.buy], dtype=np.int8)
     spare = float(spare_after(want, moment, terms)[0])
     buy = Buy(int(kept(want, moment, terms)[0]))
@@ -95,15 +101,13 @@ def weighed(snapshot: Snapshot, seen: JobSeen, purchase: Purchase, now: datetime
     return Bought(buy, choice.why, view, alarm)
 
 
-def _asked(purchase: Purchase, view: View) -> tuple[Choice, str]:
-    """The policy's answer, or the plain rule's with the policy's error."""
+def asked(kind: str, ask: Callable[[], T], sensible: Callable[[object], bool]) -> tuple[T | None, str]:
+    """The answer of a policy of this kind, or None with an alarm if it fails or answers nonsense."""
     try:
-        choice = purchase.choose(view)
+        answer = ask()
     except Exception as e:  # a policy is third-party code: no exception of it may stop the fleet
-        return plain(view), f"the purchase policy failed: {type(e).__name__}: {e}"
-    if _sensible(choice):
-        return choice, ""
-    return plain(view), f"the purchase policy answered nonsense: {choice!r:.80}"
+        return None, f"the {kind} policy failed: {type(e).__name__}: {e}"
+    return (answer, "") if sensible(answer) else (None, f"the {kind} policy answered nonsense: {answer!r:.80}")
 
 
 def _sensible(choice: object) -> bool:
@@ -124,7 +128,7 @@ def view_of(snapshot: Snapshot, seen: JobSeen, now: datetime) -> View | None:
     offers = [
         o
         for o in snapshot.offers
-        if fits(seen.job, o) and not wrong_gpus(seen.image_gpus, o) and barred(seen.job, o, snapshot.limits) is None
+        if fits(seen.job, o) and not wrong_gpus(seen.image_gpus, o.gpus) and barred(seen.job, o, snapshot.limits) is None
     ]
     prices = {m: min((o.price_usd_micros_per_hour for o in offers if o.market is m), default=None) for m in Market}
     spot, on_demand = prices[Market.SPOT], prices[Market.ON_DEMAND]
@@ -204,12 +208,6 @@ def _held(seen: JobSeen, start: float, now: datetime) -> tuple[Buy, float]:
                 age = (now - a.planned_at).total_seconds()
                 return MARKETS[a.market], 0.0 if a.state in HOLDS else max(start - age, 0.0)
     return Buy.WAIT, 0.0
-
-
-def _promised(terms: Terms, limits: Limits) -> Terms:
-    """The terms with the deadline to keep: a little sooner than the job's, because the cloud's API or the store may be down."""
-    most = RESERVE_SHARE * max(terms.deadline_seconds - terms.work_seconds, 0.0)
-    return replace(terms, deadline_seconds=terms.deadline_seconds - min(limits.deadline_reserve_seconds, most))
 
 
 def at_risk(view: View, seen: JobSeen, limits: Limits) -> float:

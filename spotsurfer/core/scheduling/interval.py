@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from spotsurfer.common.units import counted, duration
 from spotsurfer.core.facts.attempt_view import AttemptView
 from spotsurfer.core.facts.pool_evidence import Evidence
-from spotsurfer.core.scheduling.deadline import USUAL_SECONDS, launches
+from spotsurfer.core.scheduling.deadline import USUAL_SECONDS, asked, launches
 from spotsurfer.model.job import AttemptState, rehearses
 from spotsurfer.model.lifetimes import Fates
 from spotsurfer.model.market import Market, Offer
@@ -69,7 +69,12 @@ def view_of(case: AttemptView, offers: Sequence[Offer], known: Evidence) -> Save
     a, agent = case.attempt, case.agent
     fates = known.get((a.pool, a.market), Fates())
     fit = agent.fit if agent is not None else None
-    save = _save_seconds(case)
+    save = case.seen.save_seconds or GUESS_SECONDS  # how long a save stops the job: as on its last machine, or a guess
+    if agent is not None and agent.saves > 0 and agent.frozen_seconds > 0:
+        save = agent.frozen_seconds / agent.saves  # as measured there
+    work = case.seen.job.spec.work_seconds
+    left = None if work is None else work - case.seen.done_seconds
+    soon = work is not None and left is not None and left <= NEARLY_DONE * work  # the job may soon prove the estimate wrong
     spot = a.market is Market.SPOT
     window = fit.window_seconds if fit is not None else None
     band = next((o.interruption_band for o in offers if (o.pool, o.market) == (a.pool, a.market)), None)
@@ -83,23 +88,8 @@ def view_of(case: AttemptView, offers: Sequence[Offer], known: Evidence) -> Save
         noticed=fates.noticed,
         unnoticed=fates.unnoticed,
         band=band if spot else ON_DEMAND_BAND,
-        left_seconds=_left_seconds(case),
+        left_seconds=None if soon else left,
     )
-
-
-def _save_seconds(case: AttemptView) -> float:
-    """How long a save stops the job: as measured there, else on its last machine, else a guess."""
-    agent = case.agent
-    if agent is not None and agent.saves > 0 and agent.frozen_seconds > 0:
-        return agent.frozen_seconds / agent.saves
-    return case.seen.save_seconds or GUESS_SECONDS
-
-
-def _left_seconds(case: AttemptView) -> float | None:
-    """The work left, by its user's estimate; None if there is none, or the job may soon prove it wrong."""
-    work = case.seen.job.spec.work_seconds
-    left = None if work is None else work - case.seen.done_seconds
-    return left if work is not None and left is not None and left > NEARLY_DONE * work else None
 
 
 def _affordable(case: AttemptView, view: SaveView) -> float | None:
@@ -114,16 +104,19 @@ def _affordable(case: AttemptView, view: SaveView) -> float | None:
 
 def _asked(interval: Interval, view: SaveView) -> tuple[float, str]:
     """The policy's answer within sensible limits, or the usual interval with the error of the answer."""
-    try:
-        said: object = interval.save_after(view)
-    except Exception as e:  # a policy is third-party code: no exception of it may stop the fleet
-        return USUAL_SECONDS, f"the interval policy failed: {type(e).__name__}: {e}"
+    said, alarm = asked("interval", lambda: interval.save_after(view), _sensible)
+    if alarm:
+        return USUAL_SECONDS, alarm
     if said is None:  # no save before the end: if the end comes later than expected, one is made
         return min(view.left_seconds or MOST_SECONDS, MOST_SECONDS), ""
-    if isinstance(said, bool) or not isinstance(said, int | float) or not math.isfinite(said) or said <= 0:
-        return USUAL_SECONDS, f"the interval policy answered nonsense: {said!r:.80}"
     # The job works at least half of its time.
     return min(max(float(said), LEAST_SECONDS, view.save_seconds), MOST_SECONDS), ""
+
+
+def _sensible(said: object) -> bool:
+    if isinstance(said, bool) or not isinstance(said, int | float):
+        return said is None
+    return math.isfinite(said) and said > 0
 
 
 def explained(seconds: float, view: SaveView, alarm: str) -> str:

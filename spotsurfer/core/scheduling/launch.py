@@ -6,17 +6,17 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from spotsurfer.common.backoff import backoff_seconds
 from spotsurfer.core.facts.attempt_view import AttemptView, holder_of, wanted
 from spotsurfer.core.facts.ownership import late, refusing, tried_since
-from spotsurfer.core.facts.pool_evidence import evidence, told
+from spotsurfer.core.facts.pool_evidence import evidence, with_evidence
 from spotsurfer.core.scheduling import capacity as hard
 from spotsurfer.core.scheduling import preemption
 from spotsurfer.core.scheduling.deadline import MARKETS, Bought, weighed
 from spotsurfer.core.scheduling.interval import Paced, paced
 from spotsurfer.core.scheduling.placement import GIB, choose, fits, serves, wrong_gpus
-from spotsurfer.core.scheduling.preemption import Way
 from spotsurfer.core.scheduling.rightsizing import SIZED, of_size
-from spotsurfer.model.actions import Action, Plan, Rejected, SetWish
+from spotsurfer.model.actions import Action, Plan, Preview, Rejected, SetWish
 from spotsurfer.model.job import HOLDS, OVER, WAITS, Attempt, AttemptNumber, Job, JobId, JobState, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Market, Offer
@@ -42,7 +42,8 @@ def setbacks(own: Sequence[AttemptView]) -> list[AttemptView]:
         a = c.attempt
         if a.granted_at is None or not (a.state in OVER or a.state in (A.LOST, A.RELEASING) or c.gone):
             continue
-        if _saved(c) or not tried_since(c.seen.job, a):
+        worked = c.head is not None and a.number in c.head.worked  # it made a checkpoint there, or its command ended by itself
+        if worked or not tried_since(c.seen.job, a):
             break
         taken = a.reclaimed or c.noticed or (c.instance is not None and c.instance.reclaimed)
         if not (taken or a.drained or a.gave_way_to or a.restore_failed or a.restore_refused or a.store_failed):
@@ -50,17 +51,12 @@ def setbacks(own: Sequence[AttemptView]) -> list[AttemptView]:
     return found
 
 
-def _saved(case: AttemptView) -> bool:
-    """Whether its machine made a checkpoint, or the command ended there by itself."""
-    return case.head is not None and case.attempt.number in case.head.worked
-
-
 def not_before(own: Sequence[AttemptView]) -> datetime | None:
     """When the job may have its next machine; None = now."""
     found = setbacks(own)
     if len(found) < 2:
         return None
-    wait = min(FIRST_SECONDS * 2.0 ** min(len(found) - 2, 16), MOST_SECONDS)
+    wait = backoff_seconds(len(found) - 1, FIRST_SECONDS, MOST_SECONDS)
     newest = found[0]
     return (newest.now if newest.state in HOLDS else newest.attempt.since) + timedelta(seconds=wait)
 
@@ -85,40 +81,32 @@ class Trusted:
         """Its ranking, if that holds only given offers, each once; else spot first, then by price."""
         try:
             ranked = list(self._inner.rank(job, offers, now))
-            strange = not (_same(ranked, offers) or _among(ranked, offers))
+            theirs = {id(o) for o in ranked}
+            # Our own policies return the very same objects: that avoids comparing thousands.
+            if len(theirs) == len(ranked) and theirs <= {id(o) for o in offers}:
+                return ranked
+            if all(isinstance(o, Offer) for o in ranked) and not Counter(ranked) - Counter(offers):
+                return ranked
+            self._alarm("the policy ranked offers that there are not")
         except Exception as e:  # third-party code: no exception of it may stop the fleet
-            return self._by_price(offers, f"the policy failed to rank offers: {type(e).__name__}: {e}")
-        return self._by_price(offers, "the policy ranked offers that there are not") if strange else ranked
+            self._alarm(f"the policy failed to rank offers: {type(e).__name__}: {e}")
+        return sorted(offers, key=lambda o: (o.market is not Market.SPOT, o.price_usd_micros_per_hour, o.pool))
 
     def worth_moving(self, job: Job, here: Attempt, there: Offer, now: datetime, pause: PauseSeen) -> str | None:
         """Its reason, if that is a sentence or None; else the job stays."""
         try:
             why = self._inner.worth_moving(job, here, there, now, pause)
         except Exception as e:
-            self._tell(f"the policy failed to judge a move: {type(e).__name__}: {e}")
+            self._alarm(f"the policy failed to judge a move: {type(e).__name__}: {e}")
             return None
         if why is None or isinstance(why, str):
             return why
-        self._tell(f"the policy gave no reason for a move but {why!r:.80}")
+        self._alarm(f"the policy gave no reason for a move but {why!r:.80}")
         return None
 
-    def _by_price(self, offers: Sequence[Offer], alarm: str) -> Sequence[Offer]:
-        self._tell(alarm)
-        return sorted(offers, key=lambda o: (o.market is not Market.SPOT, o.price_usd_micros_per_hour, o.pool))
-
-    def _tell(self, alarm: str) -> None:
+    def _alarm(self, alarm: str) -> None:
         if alarm not in self.alarms:
             self.alarms.append(alarm)
-
-
-def _same(ranked: Sequence[Offer], offers: Sequence[Offer]) -> bool:
-    """Whether the ranking holds the very same objects, each once, as our own policies return; avoids comparing thousands."""
-    theirs = {id(o) for o in ranked}
-    return len(theirs) == len(ranked) and theirs <= {id(o) for o in offers}
-
-
-def _among(ranked: Sequence[Offer], offers: Sequence[Offer]) -> bool:
-    return all(isinstance(o, Offer) for o in ranked) and not Counter(ranked) - Counter(offers)
 
 
 NEEDED = "the job needs a machine"
@@ -130,7 +118,7 @@ PRESSED = "its memory was about to end on the present machine"
 MOVE = "its user asked for a move"
 DOUBTED = "a new machine shows whether the store takes reports"
 ADVISED = "the cloud advises to leave the present machine"
-NO_MACHINE = "no machine can be had now that fits and may be tried"
+NO_MACHINE = "no machine is on offer now that fits and may be tried"
 
 
 class Planner:
@@ -144,10 +132,10 @@ class Planner:
         purchase: Purchase | None = None,
         interval: Interval | None = None,
     ) -> None:
-        self._snapshot, self._policy, self._now = snapshot, Trusted(policy), now
+        self.snapshot, self._policy, self.now = snapshot, Trusted(policy), now
         self._purchase, self._interval = purchase, interval
         self._known = evidence(snapshot, now)
-        self._offers = told(snapshot, self._known)
+        self._offers = with_evidence(snapshot, self._known)
         self._alarms: list[str] = []
         self.bought: dict[JobId, Bought | None] = {}
         self._planned: list[Offer] = []
@@ -165,10 +153,6 @@ class Planner:
     def note(self, job: JobId, why: str) -> None:
         """Remember why a job waits."""
         self.notes[job] = why
-
-    def gives_way(self, seen: JobSeen) -> Way | None:
-        """The job of higher priority that gets its machines, or None."""
-        return self.contest.ways.get(seen.job.id)
 
     def needed(self, waiter: AttemptView, holder: AttemptView) -> bool:
         """Whether the holder should leave for this waiter: for a user's or a policy's move, as long as its reason stands."""
@@ -189,17 +173,25 @@ class Planner:
         bought = self._weighed(waiter.seen)
         if bought is not None:
             return waiter.attempt.market is not holder.attempt.market and MARKETS[waiter.attempt.market] is bought.buy
-        offer = self._offer_of(waiter)
-        return self._policy.worth_moving(waiter.seen.job, holder.attempt, offer, self._now, pause_of(holder)) is not None
+        a, spec = waiter.attempt, waiter.seen.job.spec
+        # Its own terms as an offer: the policy judges the machine as it was bought.
+        prices = (a.price_usd_micros_per_hour, a.list_price_usd_micros_per_hour)
+        offer = Offer(a.pool, a.market, *prices, spec.cpus, spec.memory_bytes)
+        return self._policy.worth_moving(waiter.seen.job, holder.attempt, offer, self.now, pause_of(holder)) is not None
 
-    def unwanted(self, own: Sequence[AttemptView]) -> frozenset[int]:
-        """Waiters without a reason any more: the holder is well and no move is on."""
-        holder = holder_of(own)
-        if (small := self._too_small(own)) or holder is None:
-            return small or self._too_slow(own)
+    def unwanted(self, seen: JobSeen, own: Sequence[AttemptView]) -> frozenset[int]:
+        """Waiters that are too small or too slow, or without a reason any more: the holder is well and no move is on."""
+        holder, waiters = holder_of(own), [c for c in own if c.attempt.state in WAITS]
+        # A near miss showed since that it needs more memory, or it must go on from a checkpoint of a time when it used more.
+        floor = max(seen.memory_floor_bytes, seen.size.room_bytes if seen.size is not None else 0)
+        if small := frozenset(c.attempt.number for c in waiters if self._has_less(c, floor)):
+            return small
+        if holder is None:
+            bought = self._weighed(seen) if own else None
+            forced = bought is not None and bought.forced and any(o.market is Market.ON_DEMAND for o in self._ranked(seen))
+            return frozenset(c.attempt.number for c in waiters if forced and c.attempt.market is Market.SPOT)
         if self._leaving(holder) is not None:
             return frozenset()
-        waiters = (c for c in own if c.attempt.state in WAITS)
         return frozenset(c.attempt.number for c in waiters if not (self.needed(c, holder) or (_can_tell(c) and holder.quiet)))
 
     def waits(self, holder: AttemptView) -> str | None:
@@ -209,15 +201,6 @@ class Planner:
             return None
         return bought.why if holder.attempt.state in (A.RUNNING, A.DRAINING) else None
 
-    def _too_small(self, own: Sequence[AttemptView]) -> frozenset[int]:
-        """Machines with less memory than the job needs, as became known since they were ordered.
-
-        A near miss showed it, or the job must go on from a checkpoint of a time when it used more.
-        """
-        size = own[0].seen.size if own else None
-        floor = max(own[0].seen.memory_floor_bytes if own else 0, size.room_bytes if size is not None else 0)
-        return frozenset(c.attempt.number for c in own if c.attempt.state in WAITS and self._has_less(c, floor))
-
     def may_be_outgrown(self, waiter: AttemptView) -> bool:
         """Whether the final save may exceed its memory; the next report will give the save's size."""
         size = waiter.seen.size
@@ -226,23 +209,14 @@ class Planner:
     def _has_less(self, waiter: AttemptView, floor: int) -> bool:
         """Whether it has less memory; False for a type that is no longer on offer, because its memory is unknown."""
         kind = waiter.attempt.pool.instance_type
-        return floor > 0 and any(o.pool.instance_type == kind and o.memory_bytes < floor for o in self._snapshot.offers)
-
-    def _too_slow(self, own: Sequence[AttemptView]) -> frozenset[int]:
-        """Spot machines that come too late, because the deadline requires an on-demand one."""
-        bought = self._weighed(own[0].seen) if own else None
-        if bought is None or not bought.forced:
-            return frozenset()
-        on_demand = any(o.market is Market.ON_DEMAND for o in self._ranked(own[0].seen))
-        waiters = (c for c in own if c.attempt.state in WAITS and c.attempt.market is Market.SPOT)
-        return frozenset(c.attempt.number for c in waiters if on_demand)
+        return floor > 0 and any(o.pool.instance_type == kind and o.memory_bytes < floor for o in self.snapshot.offers)
 
     def plan(self, seen: JobSeen, own: Sequence[AttemptView]) -> Action | None:
         """A new attempt, or None; the reason for None is noted."""
         job = seen.job
         if not wanted(seen) or job.state not in (JobState.QUEUED, JobState.ACTIVE) or seen.head is None:
             return None
-        if (way := self.gives_way(seen)) is not None:
+        if (way := self.contest.ways.get(job.id)) is not None:
             self.note(job.id, way.why)
             return None
         waiter = next((c for c in own if c.attempt.state in WAITS), None)
@@ -250,22 +224,22 @@ class Planner:
             if waiter.agent is not None and waiter.agent.waits:
                 self.note(job.id, f"attempt {waiter.attempt.number} gets ready: {waiter.agent.waits}")
             return None
-        if not self._snapshot.listing_complete:
+        if not self.snapshot.listing_complete:
             self.note(job.id, "the cloud's listing is not complete: nothing is launched on a partial view")
             return None
         holder = holder_of(own)
         purpose = NEEDED if holder is None else self._leaving(holder)
-        if purpose is None and self._snapshot.doubt is not None and self._snapshot.doubt.asks == job.id:
+        if purpose is None and self.snapshot.doubt is not None and self.snapshot.doubt.asks == job.id:
             purpose = DOUBTED
         after = not_before(own) if holder is None or holder.gone else None
-        if after is not None and self._now < after:
-            self.note(job.id, f"{backoff_reason(own)}; the next one comes in {(after - self._now).total_seconds():.0f} s")
+        if after is not None and self.now < after:
+            self.note(job.id, f"{backoff_reason(own)}; the next one comes in {(after - self.now).total_seconds():.0f} s")
             return None
         if purpose is not None:
             return self._best(seen, own, purpose)
         if job.move is not None:
             return self._for_move(seen, own)
-        return self._worth(seen, own, holder)
+        return None if holder is None else self._worth(seen, own, holder)
 
     def _leaving(self, holder: AttemptView) -> str | None:
         """Why the holder will be gone in any case."""
@@ -278,20 +252,26 @@ class Planner:
         return PRESSED if holder.agent is not None and holder.agent.pressed else None
 
     def _best(self, seen: JobSeen, own: Sequence[AttemptView], purpose: str) -> Action | None:
-        ranked = self._ranked(seen)
-        bought = self._weighed(seen)
+        ranked, bought = self._ranked(seen), self._weighed(seen)
         if bought is not None:
             if bought.buy is Buy.WAIT:
                 self.reject(seen.job.id, "a machine now", bought.why)
                 return None
             ranked, purpose = _as_bought(ranked, bought), f"{purpose}; {bought.why}"
-        if not ranked:
-            refusing = self._refusing(seen)
-            why = next(iter(refusing.values()), "") or self._wrong_gpus(seen)
-            text = f"no machine that can be had could go on with its checkpoint: {why}" if why else self._none(seen)
-            self.note(seen.job.id, text)
-            return None
-        return self._take(seen, own, ranked[0], purpose)
+        if ranked:
+            return self._take(seen, own, ranked[0], purpose)
+        there = ((o, wrong_gpus(seen.image_gpus, o.gpus)) for o in self._offers if fits(seen.job, o))
+        gpus = (f"{o.pool.instance_type}: {why}" for o, why in there if why)
+        why = next(filter(None, (*refusing(seen, self.snapshot.limits, self.now).values(), *gpus)), "")
+        most, floor = max((o.memory_bytes for o in self.snapshot.offers), default=0), seen.memory_floor_bytes
+        text = NO_MACHINE
+        if why:
+            text = f"no machine on offer could go on with its checkpoint: {why}"
+        elif most < floor:
+            larger = f"it waits for one with {floor / GIB:.1f} GiB; the largest on offer has {most / GIB:.1f}"
+            text = f"its memory ended, or was about to, on a smaller machine, so {larger}"
+        self.note(seen.job.id, text)
+        return None
 
     def _next(self, seen: JobSeen) -> Offer | None:
         """The offer to buy for a job that has no machine, or None."""
@@ -300,15 +280,6 @@ class Planner:
         if bought is not None:
             ranked = [] if bought.buy is Buy.WAIT else _as_bought(ranked, bought)
         return ranked[0] if ranked else None
-
-    def _none(self, seen: JobSeen) -> str:
-        """Why no offer fits."""
-        most = max((o.memory_bytes for o in self._snapshot.offers), default=0)
-        floor = seen.memory_floor_bytes
-        if most >= floor:
-            return NO_MACHINE
-        larger = f"it waits for one with {floor / GIB:.1f} GiB; the largest on offer has {most / GIB:.1f}"
-        return f"its memory ended, or was about to, on a smaller machine, so {larger}"
 
     def _for_move(self, seen: JobSeen, own: Sequence[AttemptView]) -> Action | None:
         move = seen.job.move
@@ -321,31 +292,36 @@ class Planner:
             return SetWish(seen.job.id, None, f"the move failed: no offer for {what} fits the job now", clear_move=True)
         return self._take(seen, own, ranked[0], MOVE, move.number)
 
-    def _worth(self, seen: JobSeen, own: Sequence[AttemptView], holder: AttemptView | None) -> Action | None:
-        if holder is None or holder.attempt.state is not A.RUNNING or (holder.agent and holder.agent.frozen):
+    def _worth(self, seen: JobSeen, own: Sequence[AttemptView], holder: AttemptView) -> Action | None:
+        """A move that pays: to another size, to the other market because of a deadline, or as the policy says."""
+        here, job = holder.attempt, seen.job.id
+        if here.state is not A.RUNNING or (holder.agent and holder.agent.frozen):
             return None
         if holder.unsaved:
             return None  # a move would cost all its work: only its user or the cloud may cause that
-        if (why := self._in_vain(seen)) is not None:
-            self.reject(seen.job.id, "a cheaper machine", why)
+        lately = late(seen, self.snapshot.limits, self.now)
+        gave_up = [a for a in lately if (a.store_failed and a.granted_at is None) or a.restore_failed]
+        if gave_up:  # the next machine would fail alike
+            self.reject(job, "a cheaper machine", gave_up[-1].reason)
             return None
-        if seen.size is not None and seen.size.wanted and not holder.advised:
-            offer = of_size(seen.size, holder.attempt.market, self._ranked(seen))
+        if holder.advised:
+            elsewhere = (o for o in self._ranked(seen) if (o.pool, o.market) != (here.pool, here.market))
+            return next((self._take(seen, own, o, ADVISED) for o in elsewhere), None)
+        if seen.size is not None and seen.size.wanted:
+            offer = of_size(seen.size, here.market, self._ranked(seen))
             if offer is not None:
                 return self._take(seen, own, offer, f"{SIZED}: {seen.size.why}")
-            self.reject(seen.job.id, f"to {seen.size.kind}", "it can't be had now at the price that was reckoned with")
-        bought = None if holder.advised else self._weighed(seen)
-        if bought is not None:
-            return self._for_price(seen, own, holder, bought)
+            self.reject(job, f"to {seen.size.kind}", "it is not on offer now at the expected price")
+        if (bought := self._weighed(seen)) is not None:
+            return self._for_price(seen, own, here.market, bought)
         for offer in self._ranked(seen):
-            why = self._reason_to_move(seen, holder, offer)
+            why = self._policy.worth_moving(seen.job, here, offer, self.now, pause_of(holder))
             if why is not None:
                 return self._take(seen, own, offer, why)
         return None
 
-    def _for_price(self, seen: JobSeen, own: Sequence[AttemptView], holder: AttemptView, bought: Bought) -> Action | None:
+    def _for_price(self, seen: JobSeen, own: Sequence[AttemptView], here: Market, bought: Bought) -> Action | None:
         """A move to the other market, if that costs less in the end or the deadline requires it."""
-        here = holder.attempt.market
         if bought.buy is Buy.WAIT or MARKETS[here] is bought.buy:
             self.reject(seen.job.id, "another market", bought.why)
             return None
@@ -357,7 +333,7 @@ class Planner:
         if self._purchase is None:
             return None
         if seen.job.id not in self.bought:
-            self.bought[seen.job.id] = weighed(self._snapshot, seen, self._purchase, self._now)
+            self.bought[seen.job.id] = weighed(self.snapshot, seen, self._purchase, self.now)
         return self.bought[seen.job.id]
 
     def pace(self, case: AttemptView) -> Paced | None:
@@ -370,14 +346,8 @@ class Planner:
     def alarms(self) -> tuple[str, ...]:
         """The errors of policies in this decision."""
         told = [b.alarm for b in self.bought.values() if b is not None and b.alarm]
-        told += [s.size.alarm for s in self._snapshot.jobs if s.size is not None and s.size.alarm]
+        told += [s.size.alarm for s in self.snapshot.jobs if s.size is not None and s.size.alarm]
         return tuple(dict.fromkeys([*self._policy.alarms, *told, *self._alarms]))
-
-    def _reason_to_move(self, seen: JobSeen, holder: AttemptView, there: Offer) -> str | None:
-        here = holder.attempt
-        if holder.advised:
-            return ADVISED if (there.pool, there.market) != (here.pool, here.market) else None
-        return self._policy.worth_moving(seen.job, here, there, self._now, pause_of(holder))
 
     def _ranked(self, seen: JobSeen) -> Sequence[Offer]:
         ranked, passed = self._choices(seen)
@@ -388,68 +358,38 @@ class Planner:
     def _choices(self, seen: JobSeen) -> tuple[Sequence[Offer], Sequence[tuple[Offer, str]]]:
         """The job's possible offers, best first, and the rejected ones with reasons; asked once per decision."""
         if seen.job.id not in self._chosen:
-            s = self._snapshot
-            ranked, passed = choose(seen, self._offers, s.cooldowns, self._policy, self._now, s.limits)
+            s = self.snapshot
+            ranked, passed = choose(seen, self._offers, s.cooldowns, self._policy, self.now, s.limits)
             passed = [(o, why) for o, why in passed if fits(seen.job, o)]  # an offer that is too small stays so
-            refusing = self._refusing(seen)
+            refused = refusing(seen, s.limits, self.now)
             passed += [
-                (o, f"could not go on with the job: {refusing[t]}") for o in ranked if (t := o.pool.instance_type) in refusing
+                (o, f"could not go on with the job: {refused[t]}") for o in ranked if (t := o.pool.instance_type) in refused
             ]
-            self._chosen[seen.job.id] = [o for o in ranked if o.pool.instance_type not in refusing], passed
+            self._chosen[seen.job.id] = [o for o in ranked if o.pool.instance_type not in refused], passed
         return self._chosen[seen.job.id]
 
-    def _in_vain(self, seen: JobSeen) -> str | None:
-        """Why a machine lately gave the job up, if the next one would fail alike."""
-        tried = late(seen, self._snapshot.limits, self._now)
-        tried = [a for a in tried if (a.store_failed and a.granted_at is None) or a.restore_failed]
-        return tried[-1].reason if tried else None
-
-    def _refusing(self, seen: JobSeen) -> dict[str, str]:
-        return refusing(seen, self._snapshot.limits, self._now)
-
-    def _wrong_gpus(self, seen: JobSeen) -> str:
-        """Why the GPUs of the job's possible machines differ from those of its checkpoint."""
-        there = ((o, wrong_gpus(seen.image_gpus, o)) for o in self._offers if fits(seen.job, o))
-        return next((f"{o.pool.instance_type}: {why}" for o, why in there if why), "")
-
     def _take(self, seen: JobSeen, own: Sequence[AttemptView], offer: Offer, purpose: str, move: int = 0) -> Action | None:
-        full = hard.no_room_left(self._snapshot, offer, [*self._planned, *self._reserved])
-        if full is not None:
-            self._no_room(seen, own, offer, full)
+        job, holder = seen.job.id, holder_of(own)
+        full = hard.no_room_left(self.snapshot, offer, [*self._planned, *self._reserved])
+        if full is not None:  # it waits its turn
+            if holder is None:
+                self._reserved.append(offer)
+            for victim in (v for v, way in self.contest.ways.items() if way.to == job):
+                full = f"{victim} of lower priority is suspended for it: {full}"
+            if (other := preemption.suspended_for(seen.attempts)) and job not in self.notes:
+                full = f"suspended for {other} of higher priority, it comes back by itself when there is room: {full}"
+            self.reject(job, f"{offer.market} {offer.pool}", full)
             return None
-        money = hard.no_money_left(self._snapshot, seen, offer, self._planned)
+        money = hard.no_money_left(self.snapshot, seen, offer, self._planned)
         if money is not None:
-            self.reject(seen.job.id, f"{offer.market} {offer.pool}", money)
-            if holder_of(own) is None:
-                return SetWish(seen.job.id, Wish.HOLD, f"{money} and resume")
-            return SetWish(seen.job.id, None, f"the move failed, the job runs on: {money}", clear_move=True) if move else None
+            self.reject(job, f"{offer.market} {offer.pool}", money)
+            if holder is None:
+                return SetWish(job, Wish.HOLD, f"{money} and resume")
+            return SetWish(job, None, f"the move failed, the job runs on: {money}", clear_move=True) if move else None
         self._planned.append(offer)
         known = [seen.head.epoch if seen.head is not None else 0, *(c.attempt.number for c in own), *seen.desired_heard]
         number = AttemptNumber(max(known) + 1)  # never a used one: its machine and its fencing would be confused
-        return Plan(seen.job.id, number, offer, purpose, move)
-
-    def _no_room(self, seen: JobSeen, own: Sequence[AttemptView], offer: Offer, full: str) -> None:
-        """The job waits its turn: reserve its offer, and note for which job it waits."""
-        job = seen.job.id
-        if holder_of(own) is None:
-            self._reserved.append(offer)
-        for victim in (v for v, way in self.contest.ways.items() if way.to == job):
-            full = f"{victim} of lower priority is suspended for it: {full}"
-        if (other := preemption.suspended_for(seen.attempts)) and job not in self.notes:
-            full = f"suspended for {other} of higher priority, it comes back by itself when there is room: {full}"
-        self.reject(job, f"{offer.market} {offer.pool}", full)
-
-    def _offer_of(self, waiter: AttemptView) -> Offer:
-        """The waiter's own terms as an offer, so that the policy judges the machine as it was bought."""
-        a, spec = waiter.attempt, waiter.seen.job.spec
-        return Offer(
-            a.pool,
-            a.market,
-            a.price_usd_micros_per_hour,
-            a.list_price_usd_micros_per_hour,
-            spec.cpus,
-            spec.memory_bytes,
-        )
+        return Plan(job, number, offer, purpose, move)
 
 
 def _as_bought(ranked: Sequence[Offer], bought: Bought) -> Sequence[Offer]:
@@ -468,3 +408,17 @@ def pause_of(holder: AttemptView) -> PauseSeen:
     fit = holder.agent.fit if holder.agent is not None else None
     past = tuple(a.pause_seconds for a in holder.seen.attempts if a.pause_seconds is not None)
     return PauseSeen(None if fit is None else max(fit.durable_seconds - fit.gain_seconds, 0.0), past)
+
+
+def preview(job: Job, snapshot: Snapshot, policy: Policy, now: datetime) -> Preview:
+    """A dry run: the launches for a job that is not submitted yet, in order, and why no other offers."""
+    seen, offers = JobSeen(job, ()), with_evidence(snapshot, evidence(snapshot, now))
+    choices, rejected = choose(seen, offers, snapshot.cooldowns, policy, now, snapshot.limits)
+    if not snapshot.listing_complete:
+        obstacle = "the cloud's listing is not complete: nothing is launched on a partial view"
+    elif not choices:
+        obstacle = NO_MACHINE
+    else:
+        full = hard.no_room_left(snapshot, choices[0], ())
+        obstacle = full or hard.no_money_left(snapshot, seen, choices[0], ()) or ""
+    return Preview(list(choices), rejected, obstacle)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 
-from spotsurfer.model.job import Job, JobSpec, MarketChoice, MoveRequest
+from spotsurfer.common.backoff import backoff_seconds
+from spotsurfer.model.errors import Invalid, NoCapacity, ProviderDenied, ProviderError, QuotaExceeded
+from spotsurfer.model.job import Attempt, Job, JobSpec, MarketChoice, MoveRequest
 from spotsurfer.model.market import Cooldown, Gpus, Market, Offer
 from spotsurfer.model.money import usd
 from spotsurfer.model.snapshot import JobSeen, Limits
@@ -41,8 +43,10 @@ def lacking(spec: JobSpec, there: Gpus) -> str | None:
     return None
 
 
-def unlike(image: Gpus, there: Gpus) -> str | None:
-    """Why a checkpoint made on these GPUs could not go on with those, or None."""
+def wrong_gpus(image: Gpus | None, there: Gpus) -> str | None:
+    """Why a checkpoint that was made on these GPUs could not go on with those, with both values, or None."""
+    if image is None:
+        return None
     if image.count != there.count:
         return f"it has {_counted(there)}, the checkpoint was made with {_counted(image)}"
     if not same_chip(image, there):
@@ -57,7 +61,10 @@ def same_chip(one: Gpus, other: Gpus) -> bool:
     few, many = sorted((_words(one.chip), _words(other.chip)), key=len)
     if not few <= many:
         return False
-    sizes = [size for g in (one, other) if (size := _memory(g))]
+    # Memory of each GPU in GB, from the name, or else as given; 0 = unknown.
+    words = [re.split(r"[^a-z0-9]+", g.chip.lower()) for g in (one, other)]
+    named = [next((x for w in some if (x := _gigabytes(w))), 0.0) for some in words]
+    sizes = [size for g, name in zip((one, other), named, strict=True) if (size := name or g.memory_bytes / GIB)]
     return len(sizes) < 2 or abs(sizes[0] - sizes[1]) <= MEMORY_SHARE * max(sizes)
 
 
@@ -70,19 +77,11 @@ def _gigabytes(word: str) -> float:
     return float(found[1]) if found else 0.0
 
 
-def _memory(g: Gpus) -> float:
-    """Memory of each GPU in GB, as given or from the name; 0 = unknown."""
-    named = next((x for w in re.split(r"[^a-z0-9]+", g.chip.lower()) if (x := _gigabytes(w))), 0.0)
-    return named or g.memory_bytes / GIB
-
-
 def _counted(g: Gpus) -> str:
     if not g.count:
         return "no GPU"
     return f"{g.count} GPU{'s' if g.count > 1 else ''}" + (f" ({g.chip})" if g.chip else "")
 
-
-# ---- Offers
 
 ALLOWED = {
     MarketChoice.SPOT: frozenset({Market.SPOT}),
@@ -107,24 +106,19 @@ def too_little(job: Job, offer: Offer) -> str | None:
     return lacking(job.spec, offer.gpus)
 
 
-def wrong_gpus(image: Gpus | None, offer: Offer) -> str | None:
-    """Why a checkpoint that was made on these GPUs could not go on there, with both values, or None."""
-    return None if image is None else unlike(image, offer.gpus)
-
-
 def barred(job: Job, offer: Offer, limits: Limits) -> str | None:
     """The limit of operator or user that forbids an offer. None = it may be bought."""
     kind, price = offer.pool.instance_type, offer.price_usd_micros_per_hour
-    for types, whose in ((limits.instance_types, "limits.instance_types"), (job.spec.instance_types, "its instance_types")):
+    for types, setting in ((limits.instance_types, "limits.instance_types"), (job.spec.instance_types, "its instance_types")):
         if types and not any(fnmatchcase(kind, pattern) for pattern in types):
-            return f"{whose} allow only {', '.join(types)}"
-    for most, whose in (
+            return f"{setting} allow only {', '.join(types)}"
+    for most, setting in (
         (limits.price_max_usd_micros, "limits.price_max_usd"),
         (limits.hourly_max_usd_micros, "limits.hourly_max_usd"),
         (job.spec.price_max_usd_micros, "its price_max_usd"),
     ):
         if most is not None and price > most:
-            return f"it costs {usd(price)} USD an hour, {whose} is {usd(most)}"
+            return f"it costs {usd(price)} USD an hour, {setting} is {usd(most)}"
     if limits.gpus_max is not None and offer.gpus.count > limits.gpus_max:
         return f"it has {offer.gpus.count} GPUs, limits.gpus_max is {limits.gpus_max}"
     return None
@@ -133,6 +127,24 @@ def barred(job: Job, offer: Offer, limits: Limits) -> str | None:
 def cooling(offer: Offer, cooldowns: Sequence[Cooldown], now: datetime) -> Cooldown | None:
     """The cool-down of this offer, if it has one."""
     return next((c for c in cooldowns if c.pool == offer.pool and c.market is offer.market and c.until > now), None)
+
+
+# Seconds without orders to a pool after its first refusal, and the longest wait. Other errors leave the outcome unknown.
+REFUSALS: dict[type[ProviderError], tuple[float, float]] = {
+    NoCapacity: (60.0, 1800.0),
+    QuotaExceeded: (300.0, 3600.0),
+    ProviderDenied: (600.0, 3600.0),
+    Invalid: (600.0, 3600.0),
+}
+UNKNOWN_SECONDS = (60.0, 1800.0)  # after an order that was given up without a conclusive answer
+
+
+def cooled(attempt: Attempt, error: ProviderError, before: Cooldown | None, now: datetime, first: float | None) -> Cooldown:
+    """The cool-down after a refusal, longer with each one; `first` overrides the first wait, seconds."""
+    usual, longest = REFUSALS.get(type(error), UNKNOWN_SECONDS)
+    strikes = 1 + (before.strikes if before else 0)
+    wait = backoff_seconds(strikes, usual if first is None else first, longest)
+    return Cooldown(attempt.pool, attempt.market, now + timedelta(seconds=wait), strikes, str(error))
 
 
 def serves(move: MoveRequest, offer: Offer) -> bool:
@@ -148,17 +160,15 @@ def choose(
     seen: JobSeen, offers: Sequence[Offer], cooldowns: Sequence[Cooldown], policy: Policy, now: datetime, limits: Limits
 ) -> tuple[Sequence[Offer], list[tuple[Offer, str]]]:
     """The ranked offers, and the rejected ones with reasons."""
-    job = seen.job
     passed: list[tuple[Offer, str]] = []
     free: list[Offer] = []
     for offer in offers:
         cool = cooling(offer, cooldowns, now)
-        why = too_little(job, offer) or wrong_gpus(seen.image_gpus, offer) or barred(job, offer, limits)
-        if why is not None:
-            passed.append((offer, why))
-        elif cool is not None:
-            passed.append((offer, f"left alone until {cool.until:%H:%M:%S}: {cool.reason}"))
-        else:
+        why = too_little(seen.job, offer) or wrong_gpus(seen.image_gpus, offer.gpus) or barred(seen.job, offer, limits)
+        if why is None and cool is not None:
+            why = f"left alone until {cool.until:%H:%M:%S}: {cool.reason}"
+        if why is None:
             free.append(offer)
-    ranked = policy.rank(job, free, now)
-    return ranked, passed
+        else:
+            passed.append((offer, why))
+    return policy.rank(seen.job, free, now), passed

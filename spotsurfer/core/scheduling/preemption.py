@@ -157,7 +157,8 @@ def yields(seat: Seat, claim: Claim) -> bool:
 def _chosen(claim: Claim, seats: Sequence[Seat], used: Use, limits: Limits) -> list[Seat] | None:
     """The seats that make room for it, none if there is room; None if all together are not enough."""
     chosen: list[Seat] = []
-    for seat in sorted((s for s in seats if yields(s, claim)), key=_price):
+    price = lambda s: (not s.giving, s.young, s.cost_seconds, s.level, s.job)  # noqa: E731
+    for seat in sorted((s for s in seats if yields(s, claim)), key=price):
         if lacking(_without(used, chosen), claim.use, limits) is None:
             break
         chosen.append(seat)
@@ -168,10 +169,6 @@ def _chosen(claim: Claim, seats: Sequence[Seat], used: Use, limits: Limits) -> l
         if lacking(_without(used, fewer), claim.use, limits) is None:
             chosen = fewer
     return chosen
-
-
-def _price(seat: Seat) -> tuple[bool, bool, float, int, str]:
-    return (not seat.giving, seat.young, seat.cost_seconds, seat.level, seat.job)
 
 
 def _without(used: Use, seats: Sequence[Seat]) -> Use:
@@ -229,8 +226,13 @@ def held(snapshot: Snapshot, offer_for: OfferFor, now: datetime) -> Contest:
     if not snapshot.listing_complete:  # on a partial view, suspensions under way go on and no new one begins
         giving = {s.job for s in seats if s.giving}
         found = {job: claim for job, claim in found.items() if job in giving}
-    ways = {job: Way(claim.job, _why(claim)) for job, claim in found.items()}
-    return replace(known, ways=ways, hurry=hurry)
+    return replace(known, ways={job: _way(claim) for job, claim in found.items()}, hurry=hurry)
+
+
+def _way(claim: Claim) -> Way:
+    more = f", {claim.level} by waiting" if claim.level != claim.priority else ""
+    more = ", with a deadline that is near" if claim.level == URGENT else more
+    return Way(claim.job, f"its machine goes to {claim.job} of priority {claim.priority}{more}; it comes back by itself")
 
 
 def claims(seen: JobSeen) -> bool:
@@ -312,15 +314,8 @@ def _pressing(seen: JobSeen, now: datetime, more: float = 0.0) -> str:
     if spec.deadline_seconds is None or spec.work_seconds is None:
         return ""
     left = (seen.job.submitted_at + timedelta(seconds=spec.deadline_seconds) - now).total_seconds()
-    _, worst = launches(seen.attempts)
     spare = left - (spec.work_seconds - seen.done_seconds)
-    return "its deadline leaves no time for it" if left > 0 and spare < 2 * worst + more else ""
-
-
-def _why(claim: Claim) -> str:
-    more = f", {claim.level} by waiting" if claim.level != claim.priority else ""
-    more = ", whose deadline is near" if claim.level == URGENT else more
-    return f"its machine goes to {claim.job} of priority {claim.priority}{more}; it comes back by itself"
+    return "its deadline leaves no time for it" if left > 0 and spare < 2 * launches(seen.attempts)[1] + more else ""
 
 
 def _hurries(snapshot: Snapshot, now: datetime) -> bool:

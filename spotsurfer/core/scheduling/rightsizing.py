@@ -13,7 +13,7 @@ from spotsurfer.core.facts.attempt_view import owners
 from spotsurfer.core.scheduling import placement
 from spotsurfer.core.scheduling.deadline import launches
 from spotsurfer.core.scheduling.placement import ALLOWED, GIB, barred
-from spotsurfer.model.job import WAITS, Attempt, Job
+from spotsurfer.model.job import WAITS, Attempt, AttemptNumber, Job
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Market, Offer
 from spotsurfer.model.snapshot import JobSeen, Limits, SizeSeen
@@ -131,27 +131,23 @@ def spare(course: Course, now: float) -> bool:
 
 
 def guard_rescue(course: Course, memory_bytes: float, now: float) -> int | None:
-    """The type for a job whose memory is at its limit; None = there is no larger type."""
+    """The type for a job that uses all the memory it may; None = there is no larger type."""
     kinds = course.terms.kinds
     least = kinds[course.here].usable_bytes * 1.001
     need = max(least, memory_bytes, course.peak_bytes, course.hinted_bytes)
     if course.moves_in_last_hour(now) + 1 >= course.moves_per_hour:
         need = max(need, max(k.usable_bytes for k in kinds))
-    found = cheapest_holding(kinds, need, course.cores)
-    return found if found is not None else _larger(kinds, memory_bytes, course)
+    if (found := cheapest_holding(kinds, need, course.cores)) is not None:
+        return found
+    largest = max(range(len(kinds)), key=lambda i: kinds[i].memory_bytes)
+    holds = kinds[largest].usable_bytes >= memory_bytes
+    return largest if holds and kinds[largest].memory_bytes > kinds[course.here].memory_bytes else None
 
 
 def moved(course: Course, to: int, now: float) -> Course:
     """The run after a move of any kind that began at `now`."""
     kept = tuple(m for m in course.moved if now - m < HOUR)
     return replace(course, here=to, moved=(*kept, now))
-
-
-def _larger(kinds: tuple[MachineKind, ...], memory_bytes: float, course: Course) -> int | None:
-    """A type with room for that memory; the largest if none has, and None if no type is larger than the present one."""
-    largest = max(range(len(kinds)), key=lambda i: kinds[i].memory_bytes)
-    holds = kinds[largest].usable_bytes >= memory_bytes
-    return largest if holds and kinds[largest].memory_bytes > kinds[course.here].memory_bytes else None
 
 
 def _ask(policy: Size, course: Course, moment: SizeMoment) -> tuple[Course, SizeChoice]:
@@ -322,37 +318,36 @@ def first_terms(
 
 
 def _best(job: Job, offers: Sequence[Offer], limits: Limits, rules: SizeRules, ran: Collection[str]) -> dict[str, Offer]:
-    """The cheapest offer of each type that may be chosen."""
+    """The cheapest offer of each type that may be chosen: one that it ran on, or one of a size that the job allows."""
+    spec = job.spec
+    cpus = (spec.size_cpus_min or 1, spec.size_cpus_max or rules.cpu_factor * spec.cpus)
+    memory = (spec.size_memory_min_bytes or LEAST_BYTES, spec.size_memory_max_bytes or rules.memory_factor * spec.memory_bytes)
     best: dict[str, Offer] = {}
     for offer in offers:
         name, price = offer.pool.instance_type, offer.price_usd_micros_per_hour
-        if _may(job, offer, limits, rules, ran) and (name not in best or price < best[name].price_usd_micros_per_hour):
+        if offer.market not in ALLOWED[spec.market] or placement.lacking(spec, offer.gpus) or barred(job, offer, limits):
+            continue
+        right = name in ran or (cpus[0] <= offer.cpus <= cpus[1] and memory[0] <= offer.memory_bytes <= memory[1])
+        if right and (name not in best or price < best[name].price_usd_micros_per_hour):
             best[name] = offer
     return best
 
 
 def _terms(seen: JobSeen, best: Mapping[str, Offer], start: str, usable: Callable[[int], float]) -> SizeTerms:
-    kinds = tuple(sorted((_kind(o, usable) for o in best.values()), key=lambda k: (k.memory_bytes, k.cores, k.name)))
+    """Types with the memory that their guard allows: on small machines less than USABLE in `ports.policies`."""
+    all_kinds = (
+        MachineKind(
+            name=name,
+            family=name.partition(".")[0],
+            cores=offer.cpus,
+            memory_bytes=int(usable(offer.memory_bytes) / USABLE),
+            usd_per_hour=offer.price_usd_micros_per_hour / MICROS,
+        )
+        for name, offer in best.items()
+    )
+    kinds = tuple(sorted(all_kinds, key=lambda k: (k.memory_bytes, k.cores, k.name)))
     spec, at = seen.job.spec, next(i for i, k in enumerate(kinds) if k.name == start)
     return SizeTerms(kinds, at, move_seconds(seen.attempts), float(spec.size_cpus_max or spec.cpus))
-
-
-def _may(job: Job, offer: Offer, limits: Limits, rules: SizeRules, ran: Collection[str]) -> bool:
-    spec = job.spec
-    if offer.market not in ALLOWED[spec.market] or placement.lacking(spec, offer.gpus) or barred(job, offer, limits):
-        return False
-    if offer.pool.instance_type in ran:
-        return True
-    cpus = (spec.size_cpus_min or 1, spec.size_cpus_max or rules.cpu_factor * spec.cpus)
-    memory = (spec.size_memory_min_bytes or LEAST_BYTES, spec.size_memory_max_bytes or rules.memory_factor * spec.memory_bytes)
-    return cpus[0] <= offer.cpus <= cpus[1] and memory[0] <= offer.memory_bytes <= memory[1]
-
-
-def _kind(offer: Offer, usable: Callable[[int], float]) -> MachineKind:
-    """The type with the memory that its guard allows: on small machines less than USABLE in `ports.policies`."""
-    name = offer.pool.instance_type
-    memory = int(usable(offer.memory_bytes) / USABLE)
-    return MachineKind(name, name.partition(".")[0], offer.cpus, memory, offer.price_usd_micros_per_hour / MICROS)
 
 
 def move_seconds(attempts: Sequence[Attempt]) -> float:
@@ -383,7 +378,8 @@ def looked(policy: Size, sizing: Sizing, look: Look, attempts: Sequence[Attempt]
 
     A look from a type that may not be chosen is skipped.
     """
-    here = index_of(sizing.course.terms, _type_of(attempts, look.attempt))
+    types = {a.number: a.pool.instance_type for a in attempts}
+    here = index_of(sizing.course.terms, types.get(AttemptNumber(look.attempt), ""))
     if here is None:
         return sizing
     now, course, before = sizing.seconds(look.at), sizing.course, sizing.last
@@ -408,10 +404,6 @@ def moment_of(look: Look, here: int, came: Came = Came.STAYED, free: bool = Fals
         look.foretold.memory_bytes,
         look.foretold.cores,
     )
-
-
-def _type_of(attempts: Sequence[Attempt], number: int) -> str:
-    return next((a.pool.instance_type for a in attempts if a.number == number), "")
 
 
 def _came(attempts: Sequence[Attempt], missed: Collection[int], before: Look | None, look: Look) -> Came:
@@ -502,23 +494,19 @@ def of_size(size: SizeSeen, here: Market, ranked: Sequence[Offer]) -> Offer | No
     return next((o for o in right if o.market is here or o.price_usd_micros_per_hour <= most), None)
 
 
-def explained(sizing: Sizing, to: int, why: str, rules: SizeRules, moves: int) -> str:
-    """A choice with its numbers, in one sentence. `moves`: within the last hour."""
-    kinds, last = sizing.course.terms.kinds, sizing.last
-    here, there = kinds[sizing.course.here], kinds[to]
+def explained(sizing: Sizing, to: int, why: str) -> str:
+    """A choice with its numbers, in one sentence."""
+    course, last = sizing.course, sizing.last
+    kinds = course.terms.kinds
+    here, there = kinds[course.here], kinds[to]
     told = f"on {here.name}" if here is there else f"{there.name} instead of {here.name}"
     if last is not None:
         most, now, room = (b / GIB for b in (last.memory_max_bytes, last.memory_bytes, here.usable_bytes))
         used = f"{most:.2f} GiB at most, {now:.2f} at last, of {room:.2f}"
         told += f": in {last.seconds:.0f} s it used {used} and {last.cores:.2f} of {here.cores:g} processors"
     told += f"; {why}" if why else ""
-    hinted = sizing.course.hinted_bytes
-    told += f"; it foretold {hinted / GIB:.2f} GiB" if hinted else ""
-    known = len(sizing.course.terms.earlier)
+    told += f"; it foretold {course.hinted_bytes / GIB:.2f} GiB" if course.hinted_bytes else ""
+    known = len(course.terms.earlier)
     told += f"; {known} earlier run{'s are' if known > 1 else ' is'} known" if known else ""
-    price = (
-        f"{here.usd_per_hour:.4f} USD an hour"
-        if here is there
-        else (f"{there.usd_per_hour:.4f} instead of {here.usd_per_hour:.4f} USD an hour")
-    )
-    return f"{told}; {price}; {moves} of {rules.moves_per_hour} moves in the last hour"
+    price = f"{there.usd_per_hour:.4f}" + ("" if here is there else f" instead of {here.usd_per_hour:.4f}")
+    return f"{told}; {price} USD an hour; {len(course.moved)} of {course.moves_per_hour} moves in the last hour"

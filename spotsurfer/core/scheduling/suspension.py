@@ -15,14 +15,9 @@ from spotsurfer.model.snapshot import JobSeen, QuietSeen
 
 # ---- Suspension by the controller, with a reason
 #
-# `suspended` returns the wish. The steps are the same as after a user's `suspend`: the final save, the release of the machine,
+# `idle` returns the wish. The steps are the same as after a user's `suspend`: the final save, the release of the machine,
 # HELD. `held_by` records who wanted it. A user's `suspend` takes such a job over, a user's `resume` ends any suspension. The
 # user, or a connection to one of the job's ports, wakes the job.
-
-
-def suspended(seen: JobSeen, by: HeldBy, why: str) -> SetWish:
-    """The wish to save the job, release its machine, and hold it until `by` or its user resumes it."""
-    return SetWish(seen.job.id, Wish.HOLD, why, held_by=by)
 
 
 def can_be(holder: AttemptView) -> bool:
@@ -90,11 +85,7 @@ def idle(seen: JobSeen, own: Sequence[AttemptView]) -> SetWish | None:
     told = holder.now - quiet.until <= UNTOLD
     if not told or holder.now - since < timedelta(seconds=job.spec.idle_seconds):
         return None
-    return suspended(seen, HeldBy.IDLE, said(quiet, since, bool(job.spec.ports)))
-
-
-def said(quiet: QuietSeen, since: datetime, has_front: bool) -> str:
-    """The reason of the suspension, with its numbers."""
     gpus = ", its GPUs did nothing" if quiet.gpus_known else ""
-    nobody = ", nobody was connected" if has_front else ""
-    return f"idle since {since:%H:%M:%S} UTC: {quiet.cpu_cores:.3f} processors in use{gpus}{nobody}"
+    nobody = ", nobody was connected" if job.spec.ports else ""
+    why = f"idle since {since:%H:%M:%S} UTC: {quiet.cpu_cores:.3f} processors in use{gpus}{nobody}"
+    return SetWish(job.id, Wish.HOLD, why, held_by=HeldBy.IDLE)

@@ -7,8 +7,6 @@ from alembic import op
 
 revision = "0001"
 down_revision = None
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
@@ -62,10 +60,6 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("number"),
     )
     op.create_index(op.f("ix_decision_job"), "decision", ["job"], unique=False)
-    _jobs()
-
-
-def _jobs() -> None:
     op.create_table(
         "job",
         sa.Column("id", sa.String(), nullable=False),
@@ -84,10 +78,6 @@ def _jobs() -> None:
         sa.PrimaryKeyConstraint("id"),
     )
     op.create_index(op.f("ix_job_state"), "job", ["state"], unique=False)
-    _journal()
-
-
-def _journal() -> None:
     op.create_table(
         "journal",
         sa.Column("number", sa.Integer(), autoincrement=True, nullable=False),
@@ -136,22 +126,3 @@ def _journal() -> None:
         sa.Column("doc", sa.JSON(), nullable=False),
         sa.PrimaryKeyConstraint("job", "attempt"),
     )
-
-
-def downgrade() -> None:
-    """Remove every table."""
-    op.drop_table("usage")
-    op.drop_table("price")
-    op.drop_index(op.f("ix_moment_job"), table_name="moment")
-    op.drop_table("moment")
-    op.drop_table("meta")
-    op.drop_index(op.f("ix_journal_finished_at"), table_name="journal")
-    op.drop_index(op.f("ix_journal_action"), table_name="journal")
-    op.drop_table("journal")
-    op.drop_index(op.f("ix_job_state"), table_name="job")
-    op.drop_table("job")
-    op.drop_index(op.f("ix_decision_job"), table_name="decision")
-    op.drop_table("decision")
-    op.drop_table("cooldown")
-    op.drop_index(op.f("ix_attempt_state"), table_name="attempt")
-    op.drop_table("attempt")

@@ -7,8 +7,6 @@ from alembic import op
 
 revision = "0002"
 down_revision = "0001"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
@@ -19,12 +17,3 @@ def upgrade() -> None:
         job.add_column(sa.Column("lineage", sa.String(), nullable=False, server_default=""))
     with op.batch_alter_table("attempt") as attempt:
         attempt.add_column(sa.Column("store_failed", sa.Boolean(), nullable=False, server_default="0"))
-
-
-def downgrade() -> None:
-    """Remove them."""
-    with op.batch_alter_table("attempt") as attempt:
-        attempt.drop_column("store_failed")
-    with op.batch_alter_table("job") as job:
-        for name in ("lineage", "parent", "rewind"):
-            job.drop_column(name)

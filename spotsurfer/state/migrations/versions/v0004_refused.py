@@ -7,16 +7,8 @@ from alembic import op
 
 revision = "0004"
 down_revision = "0003"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
     """Attempts remember that their machine's facts forbade the restore."""
     op.add_column("attempt", sa.Column("restore_refused", sa.Boolean(), nullable=False, server_default="0"))
-
-
-def downgrade() -> None:
-    """Forget it."""
-    with op.batch_alter_table("attempt") as attempt:
-        attempt.drop_column("restore_refused")

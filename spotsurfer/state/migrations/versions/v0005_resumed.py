@@ -7,16 +7,8 @@ from alembic import op
 
 revision = "0005"
 down_revision = "0004"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
     """Jobs remember their last resumption: failures before it do not count against a new try."""
     op.add_column("job", sa.Column("resumed_at", sa.String(), nullable=True))
-
-
-def downgrade() -> None:
-    """Forget it."""
-    with op.batch_alter_table("job") as job:
-        job.drop_column("resumed_at")

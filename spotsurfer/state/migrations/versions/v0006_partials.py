@@ -7,19 +7,9 @@ from alembic import op
 
 revision = "0006"
 down_revision = "0005"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
     """Jobs count the requests, attempts remember the newest that they were told of."""
     op.add_column("job", sa.Column("partials_asked", sa.Integer(), nullable=False, server_default="0"))
     op.add_column("attempt", sa.Column("desired_partial", sa.Integer(), nullable=False, server_default="0"))
-
-
-def downgrade() -> None:
-    """Forget them."""
-    with op.batch_alter_table("attempt") as attempt:
-        attempt.drop_column("desired_partial")
-    with op.batch_alter_table("job") as job:
-        job.drop_column("partials_asked")

@@ -7,8 +7,6 @@ from alembic import op
 
 revision = "0008"
 down_revision = "0007"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
@@ -19,8 +17,3 @@ def upgrade() -> None:
         sa.Column("at", sa.String(), primary_key=True),
         sa.Column("up", sa.Boolean()),
     )
-
-
-def downgrade() -> None:
-    """Forget it."""
-    op.drop_table("spot_seen")

@@ -7,8 +7,6 @@ from alembic import op
 
 revision = "0009"
 down_revision = "0008"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
@@ -18,10 +16,3 @@ def upgrade() -> None:
     op.add_column("attempt", sa.Column("pace_saves", sa.Integer(), nullable=False, server_default="-1"))
     op.add_column("attempt", sa.Column("pace_why", sa.Text(), nullable=False, server_default=""))
     op.execute("UPDATE attempt SET drained = 1 WHERE reason = 'drained' OR state = 'drained'")
-
-
-def downgrade() -> None:
-    """Forget them."""
-    with op.batch_alter_table("attempt") as attempt:
-        for name in ("pace_why", "pace_saves", "pace_seconds", "drained"):
-            attempt.drop_column(name)

@@ -7,8 +7,6 @@ from alembic import op
 
 revision = "0010"
 down_revision = "0009"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
@@ -23,9 +21,3 @@ def upgrade() -> None:
         sa.Column("row", sa.JSON(), nullable=False),
     )
     op.create_index("ix_usage_window_at", "usage_window", ["at"])
-
-
-def downgrade() -> None:
-    """Forget it."""
-    op.drop_index("ix_usage_window_at", "usage_window")
-    op.drop_table("usage_window")

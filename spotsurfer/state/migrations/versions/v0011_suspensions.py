@@ -7,8 +7,6 @@ from alembic import op
 
 revision = "0011"
 down_revision = "0010"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
@@ -20,10 +18,3 @@ def upgrade() -> None:
         sa.Column("name", sa.String(), primary_key=True),
         sa.Column("listens", sa.Integer(), nullable=False, unique=True),
     )
-
-
-def downgrade() -> None:
-    """Forget them."""
-    op.drop_table("front")
-    with op.batch_alter_table("job") as job:
-        job.drop_column("held_by")
