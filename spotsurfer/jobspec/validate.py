@@ -6,11 +6,14 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import PurePosixPath
 
+from spotsurfer.common import plugins
 from spotsurfer.common.input_errors import did_you_mean
 from spotsurfer.common.units import SECONDS_MAX
 from spotsurfer.jobspec import remote_inputs, sections
+from spotsurfer.model.errors import ConfigError, Denied, JobFileError
 from spotsurfer.model.job import (
     CPU_CAPS,
     ENGINES,
@@ -18,9 +21,12 @@ from spotsurfer.model.job import (
     PRIORITY_MAX,
     SECRET_FORMS,
     SENT_SECRETS,
+    SIZE_OFF,
     TCP_MODES,
     JobSpec,
     MarketChoice,
+    fetched,
+    main_command,
 )
 
 INTEGER_MAX = 2**62  # sums of some of them still fit into 64 bits
@@ -41,6 +47,43 @@ WORK_MIN_SECONDS = 60.0
 WAIT_MAX_SECONDS = 3600.0
 SIGNALS = ("USR1", "USR2", "HUP", "INT", "TERM", "QUIT", "ALRM", "CONT", "WINCH", "URG")
 TEXT_MAX_BYTES = 128 << 10  # of the command, the environment, the tags: each is part of small objects and of argv
+
+
+def checked(spec: JobSpec) -> JobSpec:
+    """A job as asked for; raises JobFileError naming the key for values that no job may have.
+
+    The size policy must be installed here, and take its parameters.
+    """
+    spec = replace(spec, command=spec.command or main_command(spec.steps))
+    for key, why in problems(spec):
+        raise JobFileError(f"{key} {why}.")
+    if spec.size_policy in ("", SIZE_OFF):
+        return spec
+    known = plugins.plugins(plugins.SIZE)
+    if spec.size_policy not in known:
+        raise JobFileError(f"size.policy is {spec.size_policy!r}. {did_you_mean(spec.size_policy, [SIZE_OFF, *known])}")
+    try:
+        plugins.made(plugins.SIZE, spec.size_policy, spec.size_parameters)
+    except ConfigError as e:
+        raise JobFileError(f"size.parameters: {e}.") from None
+    return spec
+
+
+def refuse_remote(spec: JobSpec, *, on_end: bool, fetch: bool) -> None:
+    """Raises Denied for what a job from another host may not do, unless its operator allows it.
+
+    `on_end`: commands on the controller's host may come; `fetch`: secrets may be fetched with the controller's credentials.
+    """
+    if spec.on_end and not on_end:
+        raise Denied(
+            "on_end runs a command on the controller's host and is not allowed over TCP: remove it from the job, submit on "
+            "that host, or let its operator set [hooks] allow_remote = true."
+        )
+    if fetched(spec) and not fetch:
+        raise Denied(
+            "Secrets of a cloud are fetched with the controller's own credentials, which is not allowed over TCP: give them as "
+            "file: or env:, submit on that host, or let its operator set [secrets] allow_remote = true."
+        )
 
 
 def problems(spec: JobSpec) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fastapi import FastAPI
-from fastapi.routing import APIRoute
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -106,7 +105,7 @@ def make_app(
         openapi_url="/v1/openapi.json",
         docs_url=None,  # those pages would load foreign scripts
         redoc_url=None,
-        generate_unique_id_function=_operation_id,
+        generate_unique_id_function=lambda route: route.name,
     )
     app.state.service = service
     app.state.allow_on_end = token is None if allow_on_end is None else allow_on_end
@@ -117,7 +116,3 @@ def make_app(
     install(app)
     app.add_middleware(Guard, token=token)
     return app
-
-
-def _operation_id(route: APIRoute) -> str:
-    return route.name
