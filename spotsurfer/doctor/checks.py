@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -42,10 +42,6 @@ class Finding:
     text: str
     remedy: str = ""
     check: str = ""
-
-    def as_dict(self) -> dict[str, str]:
-        """For JSON."""
-        return asdict(self)
 
 
 def ok(text: str) -> Finding:

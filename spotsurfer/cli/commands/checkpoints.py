@@ -7,10 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
+from spotsurfer.cli import follow
 from spotsurfer.cli.common import SESSION, AsJson, JobArgument, examples
 from spotsurfer.cli.screen import pairs, put, put_json, say, table, when
 from spotsurfer.common.units import size
 from spotsurfer.model.errors import NotFound
+from spotsurfer.web.client import job_path
 
 CheckpointArgument = Annotated[
     str, typer.Argument(metavar="CHECKPOINT", help="Its name, or its number alone (the part behind the dash).")
@@ -34,8 +36,6 @@ def add(app: typer.Typer) -> None:
 
 def checkpoints(job: JobArgument, as_json: AsJson = False) -> None:
     """List a job's checkpoints: what is proven, what is kept and why."""
-    from spotsurfer.web.client import job_path
-
     found: list[dict[str, Any]] = SESSION.client().get(job_path(job, "checkpoints"))["checkpoints"]
     if as_json:
         put_json({"checkpoints": found})
@@ -78,8 +78,6 @@ def unprotect(job: JobArgument, checkpoint: CheckpointArgument, as_json: AsJson 
 
 def _protection(job: str, checkpoint: str) -> str:
     """Address of what protects it. Raises NotFound for what can't be the name of any checkpoint."""
-    from spotsurfer.web.client import job_path
-
     if not re.fullmatch(r"[0-9-]{1,40}", checkpoint):
         raise NotFound(f"{job} has no checkpoint {checkpoint!r}; `spotsurfer checkpoints {job}` lists them.")
     return job_path(job, "checkpoints", checkpoint, "protection")
@@ -95,9 +93,6 @@ def fork(
 
     It keeps name, budget and deadline (counted anew) of the job; where two jobs have one name, commands need the id.
     """
-    from spotsurfer.cli import follow
-    from spotsurfer.web.client import job_path
-
     made = follow.follow(SESSION.client(), job_path(job, "forks"), {"checkpoint": origin, "name": name})
     say(as_json, made, f"{made['job']} is a copy of {made['parent']} and goes on from its checkpoint {made['checkpoint']}.")
 
@@ -107,9 +102,6 @@ def rehearse(job: JobArgument, as_json: AsJson = False) -> None:
 
     That takes a machine for some minutes, half an hour at most, which the job pays for.
     """
-    from spotsurfer.cli import follow
-    from spotsurfer.web.client import job_path
-
     done = follow.follow(SESSION.client(), job_path(job, "rehearsals"))
     if as_json:
         put_json(done)

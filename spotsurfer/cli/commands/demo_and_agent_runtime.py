@@ -62,25 +62,19 @@ def show(settings: Settings, as_json: bool) -> None:
         for r in stored.values()
     ]
     if used is not None and used.sha256 not in stored:
-        size = used.path.stat().st_size
-        lines.insert(0, {"sha256": used.sha256, "size_bytes": size, "age_seconds": None, "stored": False, "used": True})
+        room = used.path.stat().st_size
+        lines.insert(0, {"sha256": used.sha256, "size_bytes": room, "age_seconds": None, "stored": False, "used": True})
     if as_json:
         put_json({"runtimes": lines})
     elif not lines:
         put("There is none: `spotsurfer agent-runtime build` makes one.")
     else:
-        table(["sha-256", "size", "in the store for", "used"], [_row(x) for x in lines])
-
-
-def _row(line: dict[str, Any]) -> list[str]:
-    age = line["age_seconds"]
-    known = f"{age / 86400:.1f} days" if age is not None else "yes"
-    return [
-        line["sha256"],
-        size(line["size_bytes"]),
-        known if line["stored"] else "no",
-        "*" if line["used"] else "",
-    ]
+        ages = [f"{x['age_seconds'] / 86400:.1f} days" if x["age_seconds"] is not None else "yes" for x in lines]
+        rows = [
+            [x["sha256"], size(x["size_bytes"]), age if x["stored"] else "no", "*" if x["used"] else ""]
+            for x, age in zip(lines, ages, strict=True)
+        ]
+        table(["sha-256", "size", "in the store for", "used"], rows)
 
 
 def _store(settings: Settings) -> FileStore:
@@ -119,12 +113,10 @@ def demo(context: typer.Context) -> None:
 
 def agent_runtime(context: typer.Context) -> None:
     """Build, list, push or unpack the tarball that machines run."""
-
     from spotsurfer.agent_runtime.__main__ import main
     from spotsurfer.agent_runtime.package_fetch import MIRROR_VARIABLE
-    from spotsurfer.config.settings import load_settings
 
-    settings = load_settings(SESSION.config)
+    settings = SESSION.settings()
     if settings.runtime.mirror:
         os.environ.setdefault(MIRROR_VARIABLE, settings.runtime.mirror)
     words = [w for w in context.args if w != "--json"]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
+from spotsurfer.cli import follow
 from spotsurfer.cli.commands.show import current
 from spotsurfer.cli.common import SESSION, AsJson, JobArgument, Wait, examples, known_jobs, timeout_seconds
 from spotsurfer.cli.screen import complain, money, say, tell
@@ -23,12 +24,8 @@ from spotsurfer.model.errors import (
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import JobState, Wish
 from spotsurfer.model.market import Market
+from spotsurfer.web.client import Client, Json, job_path
 
-if TYPE_CHECKING:
-    from spotsurfer.web.client import Client
-
-Json = dict[str, Any]
-WAIT_SECONDS = 3600.0
 Timeout = Annotated[str, typer.Option("--timeout", help="With --wait: give up after so long.")]
 Jobs = Annotated[
     list[str] | None,
@@ -70,19 +67,12 @@ def add(app: typer.Typer) -> None:
 
 def checkpoint(job: JobArgument, wait: Wait = False, timeout: Timeout = "1h", as_json: AsJson = False) -> None:
     """Save the job while it runs on."""
-    from spotsurfer.cli import follow
-    from spotsurfer.web.client import job_path
-
     limit, client = timeout_seconds(timeout), SESSION.client()
-    job = follow.id_of(client, job)
-    before = follow.newest(client, job)
-    number = int(client.post(job_path(job, "checkpoint"))["number"])
+    job, before = _known(client, job)
+    answer = {"job": job, **client.post(job_path(job, "checkpoint"))}
+    number = int(answer["number"])
     if not wait:
-        say(
-            as_json,
-            {"job": job, "number": number},
-            f"Asked for checkpoint {number} of {job}; --wait waits until it is durable.",
-        )
+        say(as_json, answer, f"Asked for checkpoint {number} of {job}; --wait waits until it is durable.")
         return
 
     def look(found: Json, moments: list[Json]) -> str | None:
@@ -92,7 +82,13 @@ def checkpoint(job: JobArgument, wait: Wait = False, timeout: Timeout = "1h", as
         return None
 
     name = follow.until(client, job, look, limit, before)
-    say(as_json, {"job": job, "number": number, "checkpoint": name}, f"Checkpoint {name} of {job} is durable.")
+    say(as_json, {**answer, "checkpoint": name}, f"Checkpoint {name} of {job} is durable.")
+
+
+def _known(client: Client, job: str) -> tuple[str, int]:
+    """The job's id, and the number of its newest moment: what comes later may be about the order that follows."""
+    job = follow.id_of(client, job)
+    return job, int(client.get(job_path(job, "timeline"), last=1)["next"])
 
 
 def _saved(job: Json, moments: list[Json], otherwise: str) -> None:
@@ -113,31 +109,29 @@ def move(
     as_json: AsJson = False,
 ) -> None:
     """Take the job to another machine; if that fails it runs on where it is. One with engine "none" begins again there."""
-    from spotsurfer.cli import follow
-    from spotsurfer.web.client import job_path
-
     if market is not None and market not in list(Market):
         raise UsageError(f"--market is {market!r}, expected spot or on-demand.")
     limit, client = timeout_seconds(timeout), SESSION.client()
-    job = follow.id_of(client, job)
-    before = follow.newest(client, job)
-    number = int(client.post(job_path(job, "move"), {"instance_type": to, "market": market})["number"])
+    job, before = _known(client, job)
+    answer = {"job": job, **client.post(job_path(job, "move"), {"instance_type": to, "market": market})}
     if not wait:
-        say(as_json, {"job": job, "number": number}, f"Asked {job} to move; --wait waits until it runs elsewhere.")
+        say(as_json, answer, f"Asked {job} to move; --wait waits until it runs elsewhere.")
         return
-    where = follow.until(client, job, lambda found, moments: _moved(found, moments, number), limit, before)
-    say(as_json, {"job": job, "number": number, "machine": where}, f"{job} runs on {where}.")
+    where = follow.until(client, job, lambda found, moments: _moved(found, moments, answer["number"]), limit, before)
+    say(as_json, {**answer, "machine": where}, f"{job} runs on {where}.")
+
+
+def _machine(attempt: Json) -> str:
+    return f"{attempt['instance_type']} ({attempt['market']}, {attempt['zone']})"
 
 
 def _moved(job: Json, moments: list[Json], number: int) -> str | None:
     """The machine it moved to; None while that is open. Raises MoveFailed if the request is settled without a move."""
-    from spotsurfer.cli.follow import has_ended
-
     serving = [a for a in job["attempts"] if a["for_move"] == number]
     for attempt in serving:
         if A(attempt["state"]) in THERE:
-            return f"{attempt['instance_type']} ({attempt['market']}, {attempt['zone']})"
-    if has_ended(job):
+            return _machine(attempt)
+    if follow.has_ended(job):
         code = f" with exit code {job['exit_code']}" if job["exit_code"] is not None else ""
         raise MoveFailed(f"{job['id']} did not move: it ended before it could ({job['state']}{code}).")
     settled = job["move"] is None or job["move"]["number"] > number
@@ -165,11 +159,7 @@ def suspend(
 
 def _suspend(client: Client, job: str, limit_seconds: float | None) -> tuple[Json, str]:
     """The answer and a sentence about it; waits unless there is no limit."""
-    from spotsurfer.cli import follow
-    from spotsurfer.web.client import job_path
-
-    job = follow.id_of(client, job)
-    before = follow.newest(client, job)
+    job, before = _known(client, job)
     answer = client.post(job_path(job, "hold"))
     until = f"held until `spotsurfer resume {answer['job']}`"
     if limit_seconds is None:
@@ -213,11 +203,8 @@ def resume(  # noqa: PLR0913 - one parameter an option
 
 def _resume(client: Client, job: str, origin: str | None, limit_seconds: float | None) -> tuple[Json, str]:
     """The answer and a sentence about it; waits unless there is no limit."""
-    from spotsurfer.cli import follow
-    from spotsurfer.web.client import job_path
-
-    job = follow.id_of(client, job)
-    before, old = follow.newest(client, job), len(client.get(job_path(job))["attempts"])
+    job, before = _known(client, job)
+    old = len(client.get(job_path(job))["attempts"])
     if origin is not None:
         answer = client.post(job_path(job, "go-back"), {"checkpoint": origin})
         text = f"goes back to checkpoint {origin}"
@@ -236,16 +223,14 @@ def _resumed(job: Json, moments: list[Json], old: int, may_stay: bool = False) -
 
     `old`: number of its attempts before. `may_stay`: a job that was not suspended yet may go on in place.
     """
-    from spotsurfer.cli.follow import was_held
-
     tried = job["attempts"][old:]
     stayed = [a for a in job["attempts"][:old] if may_stay and A(a["state"]) is A.RUNNING]
     for attempt in [*tried, *stayed]:
         if A(attempt["state"]) in THERE:
-            return f"{attempt['instance_type']} ({attempt['market']}, {attempt['zone']})"
+            return _machine(attempt)
     if dropped := [m["text"] for m in moments if m["kind"] == "wish" and m["text"].startswith("going back to")]:
         raise MoveFailed(f"{job['id']} did not go back: {dropped[-1].rstrip('.')}.")
-    if any(map(was_held, moments)):
+    if any(map(follow.was_held, moments)):
         raise failure(tried)(f"{job['id']} is held again: {job['reason'].rstrip('.')}.")
     return None
 
@@ -268,7 +253,6 @@ def priority(
 ) -> None:
     """Change how much the job counts: where limits leave no room for all, a higher one suspends a lower one."""
     from spotsurfer.jobspec.parse import read_priority
-    from spotsurfer.web.client import job_path
 
     try:
         wanted = read_priority(number)
@@ -285,7 +269,6 @@ def budget(
 ) -> None:
     """Change what the job may cost in all; it is held before that is passed. One that is held for it wants `resume`, too."""
     from spotsurfer.common.units import parse_usd
-    from spotsurfer.web.client import job_path
 
     try:
         wanted = None if usd == "none" else parse_usd(usd)
@@ -304,8 +287,6 @@ def cancel(
     as_json: AsJson = False,
 ) -> None:
     """End jobs without results."""
-    from spotsurfer.web.client import job_path
-
     chosen, client = _chosen(jobs, every, tags), SESSION.client()
 
     def end(job: str) -> tuple[Json, str]:
@@ -354,7 +335,7 @@ def _each(
         try:
             answer, text = act(job)
         except SpotsurferError as e:
-            if looked_up and isinstance(e, Conflict) and _has_ended(client, job):
+            if looked_up and isinstance(e, Conflict) and follow.has_ended(client.get(job_path(job))):
                 ended += 1
                 continue
             refused.append(e)
@@ -369,10 +350,3 @@ def _each(
         tell(f"{ended} of {counted(len(jobs), 'job')} had ended meanwhile.")
     if refused:
         raise type(refused[0])(f"{len(refused)} of {counted(len(jobs), 'job')} could not be {done}.")
-
-
-def _has_ended(client: Client, job: str) -> bool:
-    from spotsurfer.cli.follow import has_ended
-    from spotsurfer.web.client import job_path
-
-    return has_ended(client.get(job_path(job)))

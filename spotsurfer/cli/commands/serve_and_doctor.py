@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,7 +15,6 @@ from spotsurfer.model.errors import HostUnfit, SpotsurferError
 if TYPE_CHECKING:
     from spotsurfer.config.settings import Settings
     from spotsurfer.controller.wiring import Controller
-    from spotsurfer.doctor.checks import Finding
     from spotsurfer.web.server import Endpoint
 
 LOOPBACK = ("127.", "::1", "localhost")  # prefixes of addresses that only this host reaches
@@ -34,11 +34,10 @@ def serve(
 
     return_memory()  # before there are threads
     from spotsurfer.common import log_setup
-    from spotsurfer.config.settings import load_settings
     from spotsurfer.controller.wiring import build
     from spotsurfer.web.server import outlive_terminal
 
-    settings = load_settings(config or SESSION.config)
+    settings = SESSION.settings(config)
     log_setup.set_up(settings.controller.log_level, settings.controller.log_format)
     outlive_terminal()
     controller = build(settings)
@@ -104,33 +103,21 @@ def doctor(config: Config = None, as_json: AsJson = False) -> None:
 
     The agent's runtime is built if nothing else is missing: only its CRIU can say whether this kernel will do.
     """
-    from spotsurfer.config.settings import load_settings
     from spotsurfer.doctor.checks import OF_RUNTIME, examine
 
-    settings = load_settings(config or SESSION.config)
+    settings = SESSION.settings(config)
     findings = examine(settings)
-    bad = {f.check for f in findings if f.level == "fail"}
-    if "runtime" in bad and bad <= OF_RUNTIME and _built(settings):
-        findings = examine(settings)
-    _show(findings, as_json)
+    if {"runtime"} <= {f.check for f in findings if f.level == "fail"} <= OF_RUNTIME:
+        from spotsurfer.agent_runtime import provision
 
-
-def _built(settings: Settings) -> bool:
-    """Whether the agent's runtime could be built; if not, prints the reason on standard error."""
-    from spotsurfer.agent_runtime import provision
-
-    try:
-        provision.ready(settings, tell)
-    except SpotsurferError as e:
-        complain(str(e))
-        return False
-    return True
-
-
-def _show(findings: Sequence[Finding], as_json: bool) -> None:
+        try:
+            provision.ready(settings, tell)
+            findings = examine(settings)
+        except SpotsurferError as e:
+            complain(str(e))
     bad = [f for f in findings if f.level == "fail"]
     if as_json:
-        put_json({"fit": not bad, "findings": [f.as_dict() for f in findings]})
+        put_json({"fit": not bad, "findings": [asdict(f) for f in findings]})
     else:
         table(["", "check", "finding"], [[f.level, f.check, f.text + (f" → {f.remedy}" if f.remedy else "")] for f in findings])
     if bad:

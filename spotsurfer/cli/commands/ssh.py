@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,11 +13,10 @@ import typer
 
 from spotsurfer.cli.common import SESSION, AsJson, JobArgument, examples
 from spotsurfer.cli.screen import put_json
+from spotsurfer.web.client import Json, job_path
 
 if TYPE_CHECKING:
     import paramiko
-
-    from spotsurfer.web.client import Json
 
 KeyFile = Annotated[
     Path | None, typer.Option("--key", help="Private key (default: [ssh] key_file, else your SSH agent's).", show_default=False)
@@ -30,11 +32,7 @@ def add(app: typer.Typer) -> None:
 
 def ssh(job: JobArgument, key: KeyFile = None, as_json: AsJson = False) -> None:
     """Log in to the machine that a job is on, or run what stands behind -- there. The exit code is the command's."""
-    import os
-    import shlex
-    import sys
-
-    found = where(job)
+    found = SESSION.client().get(job_path(job, "machine"))
     if as_json:
         put_json(found)
         return
@@ -50,13 +48,6 @@ def ssh(job: JobArgument, key: KeyFile = None, as_json: AsJson = False) -> None:
     finally:
         client.close()
     raise typer.Exit(code)
-
-
-def where(job: str) -> Json:
-    """The controller's answer about the job's machine."""
-    from spotsurfer.web.client import job_path
-
-    return SESSION.client().get(job_path(job, "machine"))
 
 
 def log_in(found: Json, key: Path | None = None) -> paramiko.SSHClient:
@@ -81,8 +72,6 @@ def _key_file() -> Path | None:
 
 
 def _writer(fd: int) -> Callable[[bytes], None]:
-    import os
-
     def write(data: bytes) -> None:
         while data:
             data = data[os.write(fd, data) :]

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from spotsurfer.cli import follow
 from spotsurfer.cli.common import SESSION, AsJson, examples
 from spotsurfer.cli.screen import put, put_json, table
 from spotsurfer.common.units import counted, size
@@ -102,6 +103,4 @@ def _said(step: dict[str, Any], dry_run: bool) -> list[str]:
 
 
 def _work(what: str, body: dict[str, object]) -> dict[str, Any]:
-    from spotsurfer.cli import follow
-
     return follow.follow(SESSION.client(), f"/v1/store/{what}", body)

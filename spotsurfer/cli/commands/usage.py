@@ -13,8 +13,8 @@ import typer
 from spotsurfer.cli.common import SESSION, AsJson, JobArgument, examples, write
 from spotsurfer.cli.screen import pairs, put, put_json, tell
 from spotsurfer.common.units import counted, duration, size
+from spotsurfer.web.client import Json, job_path
 
-Json = dict[str, Any]
 COLUMNS = ("t_s", "rss_mib", "cpu_cores", "read_mb_s", "write_mb_s", "processes")  # input of `backtest size --usage`
 BARS = " ▁▂▃▄▅▆▇█"
 WIDTH = 72  # characters of a drawn line
@@ -41,8 +41,6 @@ def usage(
     With control groups of version 1 the kernel counts waiting and disks for the whole machine. A box of the local provider
     then shows what all of this host waited for, read and wrote.
     """
-    from spotsurfer.web.client import job_path
-
     windows: list[Json] = SESSION.client().get(job_path(job, "usage"))["windows"]
     if csv is not None:
         text = "\n".join([",".join(COLUMNS), *seconds(windows)]) + "\n"
