@@ -21,7 +21,7 @@ from spotsurfer.model.job import JobId, JobPort
 log = structlog.get_logger()
 TEND_SECONDS = 0.25
 BIND_AGAIN_SECONDS = 5.0
-BACKLOG = 64
+BACKLOG = 128
 
 
 @dataclass(frozen=True, slots=True)

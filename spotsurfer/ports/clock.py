@@ -12,7 +12,6 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """The time of day in UTC."""
-        ...
 
 
 class SystemClock:

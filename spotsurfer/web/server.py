@@ -18,6 +18,7 @@ from fastapi import FastAPI
 
 from spotsurfer.common.log_setup import Event, Log
 from spotsurfer.config.settings import listen_address
+from spotsurfer.ingress.listener import listening
 from spotsurfer.model.errors import ConfigError, ControllerRunning
 
 SOCKET_PATH_MAX_BYTES = 107  # the kernel's limit for an address of this kind
@@ -91,18 +92,9 @@ def tcp_socket(listen: str) -> socket.socket:
     """A listening TCP socket at "address:port"; raises ConfigError if that fails."""
     host, port = listen_address(listen)
     try:
-        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, proto)
+        return listening(host, port)
     except OSError as e:
         raise ConfigError(f"[controller] listen = {listen!r} can't be used: {e.strerror}.") from None
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(address)
-    except OSError as e:
-        listener.close()
-        raise ConfigError(f"[controller] listen = {listen!r} can't be used: {e.strerror}.") from None
-    listener.listen(128)
-    return listener
 
 
 def outlive_terminal() -> None:
