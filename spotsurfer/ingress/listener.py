@@ -7,15 +7,14 @@ import contextlib
 import socket
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
 
 import structlog
 from spotsurfer_wire.doors import DOOR
 
-from spotsurfer.ingress.connection import PIECE_BYTES, At, Stream, Visit, Ways, kept_alive
+from spotsurfer.ingress.connection import PIECE_BYTES, At, Doors, Stream, Visit, kept_alive
 from spotsurfer.model.job import JobId, JobPort
 
 log = structlog.get_logger()
@@ -33,26 +32,6 @@ class ListenerRules:
     connections_max: int = 512
 
 
-class Doors(Ways, Protocol):
-    """The front's further questions to the controller; may block."""
-
-    def ports(self) -> Mapping[JobId, tuple[JobPort, ...]]:
-        """Ports of all jobs that have not ended. Does not block."""
-        ...
-
-    def listens(self, job: JobId, name: str) -> int | None:
-        """The front's own port for a job's port, the same each time; None if all are in use."""
-        ...
-
-    def taken(self, job: JobId, name: str) -> None:
-        """Another program has that port: choose another one next time, unless it was used before."""
-        ...
-
-    def forget(self, jobs: Iterable[JobId]) -> None:
-        """Only these jobs still have ports; forget all others."""
-        ...
-
-
 @dataclass
 class _Door:
     job: JobId
@@ -65,7 +44,7 @@ class Listener:
     """`start` and `stop` it; `connections` may be asked from any thread."""
 
     def __init__(self, rules: ListenerRules, doors: Doors) -> None:
-        self._rules, self._ways = rules, doors
+        self._rules, self._doors = rules, doors
         self._open: dict[tuple[JobId, str], _Door] = {}
         self._visits: dict[JobId, set[Visit]] = defaultdict(set)
         self._closed_at: dict[JobId, datetime] = {}
@@ -109,7 +88,7 @@ class Listener:
     # ------------------------------------------------------------ doors
 
     async def _tend(self) -> None:
-        await self._follow(self._ways.ports())
+        await self._follow(self._doors.ports())
         for job, visits in list(self._visits.items()):
             await self._watch(job, visits)
 
@@ -119,14 +98,14 @@ class Listener:
         for key in gone:
             self._shut(key)
         if gone:
-            await asyncio.to_thread(self._ways.forget, list(wanted))
+            await asyncio.to_thread(self._doors.forget, list(wanted))
         now = asyncio.get_running_loop().time()
         for key, number in keys.items():
             if key not in self._open and now >= self._bind_after.get(key, 0.0):
                 await self._listen(*key, number)
 
     async def _listen(self, job: JobId, name: str, number: int) -> None:
-        port = await asyncio.to_thread(self._ways.listens, job, name)
+        port = await asyncio.to_thread(self._doors.listens, job, name)
         self._bind_after[job, name] = asyncio.get_running_loop().time() + BIND_AGAIN_SECONDS
         if port is None:
             log.warning("front.full", job=job, port=name)
@@ -135,7 +114,7 @@ class Listener:
             raw = listening(self._rules.address, port)
         except OSError as e:
             log.warning("front.taken", job=job, port=name, listens=port, error=str(e))
-            await asyncio.to_thread(self._ways.taken, job, name)
+            await asyncio.to_thread(self._doors.taken, job, name)
             return
 
         async def come(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -159,7 +138,7 @@ class Listener:
             return
         with contextlib.suppress(OSError):
             kept_alive(client.writer.get_extra_info("socket"))
-        visit = Visit(job, DOOR + number, client, self._ways)
+        visit = Visit(job, DOOR + number, client, self._doors)
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
@@ -169,20 +148,20 @@ class Listener:
         finally:
             self._tasks.discard(task)
             self._visits[job].discard(visit)
-            self._closed_at[job] = self._ways.now()
+            self._closed_at[job] = self._doors.now()
 
     async def _watch(self, job: JobId, visits: set[Visit]) -> None:
         """Ends connections to a machine that the job has left; one that arrives while the job falls asleep wakes it."""
         if not visits:
             del self._visits[job]
             return
-        place = self._ways.place(job)
+        place = self._doors.place(job)
         for visit in list(visits):
             if visit.attempt and visit.attempt != place.attempt:
                 visit.end()
         if place.at is At.SLEEPS and any(v.attempt for v in visits):
             with contextlib.suppress(Exception):
-                await asyncio.to_thread(self._ways.wake, job)
+                await asyncio.to_thread(self._doors.wake, job)
 
 
 def listening(address: str, port: int) -> socket.socket:

@@ -162,9 +162,9 @@ def test_the_machine_shows_the_key_that_its_user_data_brought(tmp_path: Path) ->
     assert not (etc / "ssh_host_ed25519_key.pub").exists()
     with Sshd(tmp_path / "s", lines=(f"HostKey {etc}/ssh_host_ed25519_key",)) as server:
         (server.base / "auth").write_text((home / ".ssh" / "authorized_keys").read_text())
-        at = ssh_access.connection.Target("127.0.0.1", "root", connection.public_line(b"s" * 32), server.port)
+        at = Machine(1, "i-1", "127.0.0.1", server.port, "root", connection.public_line(b"s" * 32))
         ssh_access.connection.connect(at, key).close()
-        wrong = ssh_access.connection.Target("127.0.0.1", "root", connection.public_line(b"t" * 32), server.port)
+        wrong = Machine(1, "i-1", "127.0.0.1", server.port, "root", connection.public_line(b"t" * 32))
         with pytest.raises(HostKeyMismatch):
             ssh_access.connection.connect(wrong, key)
 

@@ -52,10 +52,11 @@ def ssh(job: JobArgument, key: KeyFile = None, as_json: AsJson = False) -> None:
 
 def log_in(found: Json, key: Path | None = None) -> paramiko.SSHClient:
     """A connection to it. Raises MachineUnreachable, HostKeyMismatch, ConfigError."""
-    from spotsurfer.ssh.connection import Target, connect
+    from spotsurfer.ports.service import Machine
+    from spotsurfer.ssh.connection import connect
 
-    target = Target(found["address"], found["user"], found["host_key"], found["port"])
-    return connect(target, key or _key_file())
+    names = ("attempt", "instance", "address", "port", "user", "host_key")
+    return connect(Machine(**{name: found[name] for name in names}), key or _key_file())
 
 
 def _key_file() -> Path | None:
