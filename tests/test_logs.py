@@ -15,7 +15,7 @@ import structlog
 from support.tree import ROOT
 
 from spotsurfer.common import log_setup
-from spotsurfer.common.log_setup import Event, Log
+from spotsurfer.common.log_setup import Event
 
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 
@@ -46,8 +46,8 @@ def test_the_list_of_events_is_closed_and_holds_nothing_else() -> None:
 
 
 def test_a_line_is_json_with_time_and_level(lines: io.StringIO) -> None:
-    Log("room").warning(Event.HOOK_DONE, job="a\nb")
-    Log("room").debug(Event.HOOK_DONE)
+    structlog.get_logger(room="room").warning(Event.HOOK_DONE, job="a\nb")
+    structlog.get_logger(room="room").debug(Event.HOOK_DONE)
     (line,) = [json.loads(x) for x in lines.getvalue().splitlines()]
     assert (line["event"], line["level"], line["room"], line["job"]) == ("hook.done", "warning", "room", "a\nb")
     assert line["timestamp"].endswith("Z")
@@ -68,12 +68,12 @@ def test_who_logs_to_a_terminal_that_was_closed_goes_on() -> None:
     (terminal, ours), lived = os.openpty(), False
     with contextlib.suppress(OSError), os.fdopen(ours, "w") as stream:  # closing it fails
         log_setup.set_up("info", "text", stream)
-        Log("room").info(Event.HOOK_DONE)
+        structlog.get_logger(room="room").info(Event.HOOK_DONE)
         os.close(terminal)
         with pytest.raises(OSError, match="Input/output"):
             print("gone", file=stream, flush=True)
         try:
-            Log("room").info(Event.HOOK_DONE)
+            structlog.get_logger(room="room").info(Event.HOOK_DONE)
             lived = True
         finally:
             structlog.reset_defaults()

@@ -58,29 +58,6 @@ class Event(StrEnum):
     ERRAND_FAILED = "errand.failed"
 
 
-class Log:
-    """A logger whose event names come from the closed list."""
-
-    def __init__(self, room: str) -> None:
-        self._log = structlog.get_logger(room=room)
-
-    def debug(self, event: Event, **fields: Any) -> None:
-        """Detail for developers."""
-        self._log.debug(event.value, **fields)
-
-    def info(self, event: Event, **fields: Any) -> None:
-        """Facts that an operator may need afterwards."""
-        self._log.info(event.value, **fields)
-
-    def warning(self, event: Event, **fields: Any) -> None:
-        """A failure that is retried or worked around."""
-        self._log.warning(event.value, **fields)
-
-    def error(self, event: Event, **fields: Any) -> None:
-        """A failure that needs a person."""
-        self._log.error(event.value, **fields)
-
-
 class _Lasting(io.TextIOBase):
     """A stream that takes lines while it can. A terminal that was closed, or a full disk, ends none of its writers."""
 

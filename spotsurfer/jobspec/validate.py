@@ -18,6 +18,8 @@ from spotsurfer.model.job import (
     CPU_CAPS,
     ENGINES,
     FETCHED_SECRETS,
+    NAME,
+    NAME_LETTERS,
     PRIORITY_MAX,
     SECRET_FORMS,
     SENT_SECRETS,
@@ -30,8 +32,7 @@ from spotsurfer.model.job import (
 )
 
 INTEGER_MAX = 2**62  # sums of some of them still fit into 64 bits
-NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,39})")
-NAME_EXPECTED = "up to 40 letters, digits, '.', '_' or '-', beginning with a letter or digit"
+NAME_EXPECTED = f"{NAME_LETTERS}, beginning with a letter or digit"
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SECRET_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 SECRETS_MAX = 100
@@ -88,7 +89,7 @@ def refuse_remote(spec: JobSpec, *, on_end: bool, fetch: bool) -> None:
 
 def problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
     """Everything wrong with `spec`: (key of the job file, second half of a sentence)."""
-    strange = list(_out_of_bounds(spec))
+    strange = [(key, why) for key, value in _leaves("", spec) if (why := _why_strange(key, value))]
     yield from strange
     if strange:
         return  # later checks compute with these values
@@ -103,14 +104,8 @@ def problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
     yield from sections.step_problems(spec.steps, spec.command, saves_itself=spec.saves_itself)
 
 
-def _out_of_bounds(spec: JobSpec) -> Iterator[tuple[str, str]]:
-    """Values that break arithmetic, and text that can't be stored, anywhere in a specification."""
-    for key, value in _leaves("", spec):
-        if why := _why_strange(key, value):
-            yield key, why
-
-
 def _leaves(key: str, value: object) -> Iterator[tuple[str, object]]:
+    """All values within a value, each with its key."""
     if dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
             yield from _leaves(f"{key}.{field.name}".removeprefix("."), getattr(value, field.name))
@@ -126,6 +121,7 @@ def _leaves(key: str, value: object) -> Iterator[tuple[str, object]]:
 
 
 def _why_strange(key: str, value: object) -> str:
+    """The reason why a value breaks arithmetic or can't be stored, or ""."""
     if isinstance(value, str) and not _storable(value):
         return f"is {value[:100]!r}, which is no UTF-8 text"
     if isinstance(value, int) and not -INTEGER_MAX <= value <= INTEGER_MAX:
@@ -295,15 +291,9 @@ def _self_save(spec: JobSpec) -> Iterator[tuple[str, str]]:
     if len(done) > 1:
         yield f"app.{done[1]}", f"is one sign too many that the program has saved itself: keep it or {done[0]}"
     if done and not ways:
-        yield (
-            f"app.{done[0]}",
-            "says when the program has saved itself, but nothing asks it to: add signal, command or file",
-        )
+        yield f"app.{done[0]}", "says when the program has saved itself, but nothing asks it to: add signal, command or file"
     if ways and not done and ways != ["command"]:
-        yield (
-            f"app.{ways[0]}",
-            "asks the program to save itself, but nothing says when it has: add done_file or its like",
-        )
+        yield f"app.{ways[0]}", "asks the program to save itself, but nothing says when it has: add done_file or its like"
     if spec.app_signal and spec.app_signal not in SIGNALS:
         yield "app.signal", f"is {spec.app_signal!r}, expected one of {', '.join(SIGNALS)}"
     if spec.app_done_exit is not None and not 0 <= spec.app_done_exit <= 255:

@@ -7,12 +7,13 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
+import structlog
 from fastapi import FastAPI
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 import spotsurfer
-from spotsurfer.common.log_setup import Event, Log
+from spotsurfer.common.log_setup import Event
 from spotsurfer.model.errors import ConfigError, Denied, UsageError
 from spotsurfer.ports.service import Service
 from spotsurfer.web import file_routes, routes
@@ -21,7 +22,7 @@ from spotsurfer.web.error_responses import answer, install
 # ---- Guard: checks access and announced sizes before any route.
 
 BODY_MAX_BYTES = 8 << 20  # of JSON; inputs are streamed, and only the store limits them
-_log = Log("web")
+_log = structlog.get_logger(room="web")
 
 
 class Guard:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from spotsurfer.common.log_setup import Event, Log
+from spotsurfer.common.log_setup import Event
 from spotsurfer.model import errors as e
 
-_log = Log("web")
+_log = structlog.get_logger(room="web")
 # The nearest ancestor with an entry counts.
 STATUS: dict[type[e.SpotsurferError], int] = {
     e.SpotsurferError: 500,

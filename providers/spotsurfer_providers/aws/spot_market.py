@@ -14,7 +14,9 @@ from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any, TypeVar
 
-from spotsurfer.common.log_setup import Event, Log
+import structlog
+
+from spotsurfer.common.log_setup import Event
 from spotsurfer.model.errors import Invalid, ProviderError, UnknownToProvider
 from spotsurfer.model.market import NO_GPUS, Gpus, Market, Offer, Pool
 from spotsurfer.model.money import from_usd
@@ -155,7 +157,7 @@ FILTER_CHARACTERS_MAX = 1024  # limit of GetProducts
 ARCHITECTURE = "x86_64"  # of the agent's runtime
 
 T = TypeVar("T")
-log = Log("aws")
+log = structlog.get_logger(room="aws")
 
 
 class Memory:

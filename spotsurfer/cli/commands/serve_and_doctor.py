@@ -51,10 +51,12 @@ def serve(
 
 
 def _serve(settings: Settings, controller: Controller) -> None:
-    from spotsurfer.common.log_setup import Event, Log
+    import structlog
+
+    from spotsurfer.common.log_setup import Event
     from spotsurfer.web.server import serve as answer
 
-    log = Log("serve")
+    log = structlog.get_logger(room="serve")
     try:
         endpoints = _endpoints(settings, controller)
         controller.start()
@@ -69,7 +71,9 @@ def _serve(settings: Settings, controller: Controller) -> None:
 
 
 def _endpoints(settings: Settings, controller: Controller) -> list[Endpoint]:
-    from spotsurfer.common.log_setup import Event, Log
+    import structlog
+
+    from spotsurfer.common.log_setup import Event
     from spotsurfer.web.app import load_token, make_app
     from spotsurfer.web.server import Endpoint, tcp_socket, unix_socket
 
@@ -84,7 +88,7 @@ def _endpoints(settings: Settings, controller: Controller) -> list[Endpoint]:
         )
         found.append(Endpoint(app, tcp_socket(listen)))
     for place, advice in _open_to_network(listen, settings.front.address):
-        Log("serve").warning(Event.SERVE_OPEN_TO_NETWORK, listen=place, advice=advice)
+        structlog.get_logger(room="serve").warning(Event.SERVE_OPEN_TO_NETWORK, listen=place, advice=advice)
     return found
 
 
