@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spotsurfer.cli.screen import answer_in_json
 from spotsurfer.model.errors import DISK_FULL, UsageError
 from spotsurfer.ports.clock import SystemClock
 
@@ -42,7 +43,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}  # o
 COMPLETION_SECONDS = 1.0  # a user waits at the prompt
 SESSION = Session()  # a process is one call; main() fills it
 
-AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else there.")]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else there.", callback=answer_in_json)]
 
 
 def known_jobs(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:

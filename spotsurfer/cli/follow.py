@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 
 from spotsurfer.cli import screen
 from spotsurfer.cli.common import moment_of
-from spotsurfer.cli.screen import clean, complain, paragraph, put_json, tell, when
+from spotsurfer.cli.screen import clean, complain, is_json, paragraph, put_json, tell, when
 from spotsurfer.common.units import size
 from spotsurfer.model.errors import JobEndedBadly, JobHeld, MoveFailed, SpotsurferError, WaitOver
 from spotsurfer.model.job import ENDED, JobState
@@ -115,7 +115,7 @@ def has_ended(job: Json) -> bool:
     return JobState(job["state"]) in ENDED
 
 
-def watch(client: Client, job: str | None, since: str | None, as_json: bool) -> None:
+def watch(client: Client, job: str | None, since: str | None) -> None:
     """Print the timeline until the job ends (or for ever): all of one job, or the last lines of all jobs and what is new."""
     if job is not None:
         job = id_of(client, job)
@@ -124,19 +124,17 @@ def watch(client: Client, job: str | None, since: str | None, as_json: bool) -> 
         first = {"since": moment_of(since).isoformat()}
     shown = 0
     for batch in moments(client, job, **first):
-        _print(batch, job is None, as_json)
+        _print(batch, job is None)
         shown = batch[-1]["number"] if batch else shown
         if job and has_ended(patiently(lambda: client.get(job_path(job)), tell)):
             # Lines written between the last batch and the look at the job.
-            _print(_after(client, job, shown, **first)["moments"], job is None, as_json)
+            _print(_after(client, job, shown, **first)["moments"], job is None)
             return
 
 
-def _print(batch: list[Json], with_job: bool, as_json: bool) -> None:
+def _print(batch: list[Json], with_job: bool) -> None:
     for moment in batch:
-        if as_json:
-            put_json(moment, compact=True)
-        elif (text := line(moment, with_job)) is not None:
+        if not put_json(moment, compact=True) and (text := line(moment, with_job)) is not None:
             paragraph(text)
 
 
@@ -150,8 +148,8 @@ def _in_spite_of_ctrl_c(what: str, job: str) -> Iterator[None]:
         raise
 
 
-def until_ended(client: Client, job: str, quiet: bool, limit_seconds: float | None = None) -> Json:
-    """Wait for the end of a job, printing its timeline on stderr unless `quiet`.
+def until_ended(client: Client, job: str, limit_seconds: float | None = None) -> Json:
+    """Wait for the end of a job, printing its timeline on stderr beside plain text.
 
     Raises JobHeld for a job that only its user can resume, WaitOver after `limit_seconds`.
     """
@@ -162,7 +160,7 @@ def until_ended(client: Client, job: str, quiet: bool, limit_seconds: float | No
             left = end - time.monotonic()
             answer = _after(client, job, after, wait=max(min(left, LONG_POLL_SECONDS), 0.0))
             after = answer["next"]
-            for moment in [] if quiet else answer["moments"]:
+            for moment in [] if is_json() else answer["moments"]:
                 if (text := line(moment, with_job=False)) is not None:
                     tell(text)
             found = patiently(lambda: client.get(job_path(job)), tell)

@@ -157,9 +157,11 @@ def run(folder: Path, console: Console, settings: Settings) -> dict[str, Any]:
     runtime = provision.ready(settings, lambda line: console.print(line, markup=False))
     console.print("drawing 40-fold reads from the genome of E. coli 536 (once)")
     files = environment.make(folder / "reads")
-    config, job = environment.write(folder / "surf", folder / "reads", runtime.path.parent)
+    config, job = environment.write(folder / "surf", folder / "reads", runtime.path.parent, runs.SCENARIO)
     stage = Stage(config, folder / "surf")
-    _clear(stage, folder / "surf" / "data")
+    if (folder / "surf" / "data").exists():  # of an earlier demonstration: boxes first, then its files
+        stage.clean()
+        shutil.rmtree(folder / "surf" / "data")
     console.print(f"two runs of the same command at the same time: {' '.join(environment.COMMAND)}", markup=False)
     console.print("  one undisturbed on this host, one surfing: spotsurfer submit assembly.toml")
     undisturbed = runs.PlainRun(environment.COMMAND, folder / "undisturbed", files, environment.RESULT)
@@ -174,13 +176,6 @@ def run(folder: Path, console: Console, settings: Settings) -> dict[str, Any]:
             console.print(f"cleaned: {line}", markup=False)
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _clear(stage: Stage, data: Path) -> None:
-    """Remove the remains of an earlier demonstration: boxes first, then its files."""
-    if data.exists():
-        stage.clean()
-        shutil.rmtree(data)
 
 
 def _surf(stage: Stage, folder: Path, job: Path, undisturbed: runs.PlainRun, console: Console) -> dict[str, Any]:

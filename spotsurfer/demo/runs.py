@@ -91,6 +91,30 @@ def md5_of(path: Path) -> str:
 # ---- Surfed run: follows the job, asks for a move, kills the controller in the middle of it, and starts it again.
 
 Json = dict[str, Any]
+# The n-th spot machine meets its fate so many seconds after its launch. Between the first reclaim and the loss the user asks
+# for a move, and the controller is killed in the middle of it. With the last reclaim spot is sold out for a while, so the job
+# falls back to on-demand, then returns.
+SCENARIO = """\
+[[reclaim]]
+launch = 1
+after_seconds = 22
+notice_seconds = 30
+
+[[reclaim]]
+launch = 3
+after_seconds = 35
+notice_seconds = 0
+
+[[reclaim]]
+launch = 4
+after_seconds = 22
+notice_seconds = 30
+
+[[outage]]
+market = "spot"
+at_reclaim = 3
+seconds = 20
+"""
 SETTLED_SECONDS = 12  # work of the second machine before the user asks for a move
 LIMIT_SECONDS = 1500
 
@@ -122,14 +146,12 @@ class Director:
             story.show = self._stage.ask(f"/v1/jobs/{story.job}")
             story.moments = self._stage.ask(f"/v1/jobs/{story.job}/timeline")["moments"]
             draw(story)
-            if story.show["state"] in ("succeeded", "failed", "cancelled") and self._released():
+            released = all(a["state"] in ("released", "refused") for a in story.show["attempts"])
+            if story.show["state"] in ("succeeded", "failed", "cancelled") and released:
                 return story
             self._act()
             time.sleep(LOOK_SECONDS)
         raise SpotsurferError(f"the job did not end within {LIMIT_SECONDS} s: see `spotsurfer show {story.job}`")
-
-    def _released(self) -> bool:
-        return all(a["state"] in ("released", "refused") for a in self._story.show["attempts"])
 
     def _act(self) -> None:
         second = [a for a in self._story.show["attempts"] if a["number"] == 2 and a["state"] == "running"]

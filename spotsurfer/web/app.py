@@ -13,7 +13,6 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 import spotsurfer
-from spotsurfer.common.log_setup import Event
 from spotsurfer.model.errors import ConfigError, Denied, UsageError
 from spotsurfer.ports.service import Service
 from spotsurfer.web import file_routes, routes
@@ -37,7 +36,7 @@ class Guard:
         if scope["type"] == "http":
             headers = dict(scope["headers"])
             if not self._may_enter(headers.get(b"authorization", b"")):
-                _log.warning(Event.REQUEST_DENIED, path=scope["path"], client=(scope.get("client") or ("?",))[0])
+                _log.warning("request.denied", path=scope["path"], client=(scope.get("client") or ("?",))[0])
                 remedy = "Token missing or wrong: set SPOTSURFER_TOKEN to the text of the controller's token file."
                 return await answer(Denied(remedy), 401)(scope, receive, send)
             if "/inputs/" not in scope["path"] and (refusal := _too_much(headers)) is not None:

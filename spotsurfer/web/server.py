@@ -17,7 +17,6 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
-from spotsurfer.common.log_setup import Event
 from spotsurfer.config.settings import listen_address
 from spotsurfer.ingress.listener import listening
 from spotsurfer.model.errors import ConfigError, ControllerRunning
@@ -103,7 +102,7 @@ def outlive_terminal() -> None:
     controller. Call it in the main thread.
     """
     why = "SIGHUP is ignored: a changed configuration is read at the next start"
-    signal.signal(signal.SIGHUP, lambda *_: structlog.get_logger(room="serve").warning(Event.SERVE_HANGUP, why=why))
+    signal.signal(signal.SIGHUP, lambda *_: structlog.get_logger(room="serve").warning("serve.hangup", why=why))
 
 
 def serve(endpoints: Sequence[Endpoint], stop: threading.Event, ready: Callable[[], None] = lambda: None) -> None:

@@ -17,8 +17,7 @@ def test_exit_codes_are_unique() -> None:
 def test_every_kind_sets_its_own_code_and_meaning() -> None:
     assert len(every_kind()) > 20
     for kind in every_kind():
-        assert {"exit_code", "meaning"} <= set(vars(kind)), kind
-        assert kind.__doc__
+        assert "exit_code" in vars(kind) and vars(kind)["__doc__"], kind
 
 
 def test_readme_has_the_table() -> None:

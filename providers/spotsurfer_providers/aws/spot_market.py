@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 import structlog
 
-from spotsurfer.common.log_setup import Event
 from spotsurfer.model.errors import Invalid, ProviderError, UnknownToProvider
 from spotsurfer.model.market import NO_GPUS, Gpus, Market, Offer, Pool
 from spotsurfer.model.money import from_usd
@@ -271,7 +270,7 @@ class SpotMarket:
         try:
             said = self._memory.get("prices", DAY_SECONDS, lambda: self._price_list(sorted(types)))
         except ProviderError as e:
-            log.warning(Event.PRICES_ASSUMED, instead="the shipped catalogue, of us-east-1", reason=str(e))
+            log.warning("prices.assumed", instead="the shipped catalogue, of us-east-1", reason=str(e))
             said = {}
             self._memory.put("prices", PRICES_AGAIN_SECONDS, said)
         return {**catalogue_prices(types), **said}

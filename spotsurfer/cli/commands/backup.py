@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from spotsurfer.cli import follow
-from spotsurfer.cli.common import SESSION, AsJson, Config, examples
+from spotsurfer.cli.common import SESSION, Config, examples
 from spotsurfer.cli.screen import put, put_json, table, when
 from spotsurfer.common.units import counted, parse_bytes, size
 from spotsurfer.model.errors import InputMissing, UsageError
@@ -56,7 +56,6 @@ def backup(
     passphrase_file: PassphraseFile = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
     config: Config = None,
-    as_json: AsJson = False,
 ) -> None:
     """Save the controller's database, key and token in one encrypted file; the controller may be running.
 
@@ -69,9 +68,7 @@ def backup(
     with follow.Meter("backup") as meter:
         about = back_up(settings, to, secret, SystemClock().now(), meter.bytes, force)
     written = to.stat().st_size
-    if as_json:
-        put_json({"file": str(to), "bytes": written, **dataclasses.asdict(about)})
-        return
+    put_json({"file": str(to), "bytes": written, **dataclasses.asdict(about)})
     names = ", ".join(m.name for m in about.members)
     put(f"{to} ({size(written)}) holds {names} of the controller family {about.family}, with {counted(about.jobs, 'job')}.")
     if about.store_url.startswith(HERE):
@@ -82,7 +79,6 @@ def restore(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `spotsurfer backup` wrote.", show_default=False)],
     passphrase_file: PassphraseFile = None,
     config: Config = None,
-    as_json: AsJson = False,
 ) -> None:
     """Put a backup where this configuration has the controller's data folder: whole, or not at all.
 
@@ -99,9 +95,7 @@ def restore(
     with follow.Meter("restore") as meter:
         done = put_in_place(settings, file, secret, meter.bytes)
     about, folder = done.about, settings.controller.data_dir
-    if as_json:
-        put_json({"data_dir": str(folder), "kept_token": done.kept_token, **dataclasses.asdict(about)})
-        return
+    put_json({"data_dir": str(folder), "kept_token": done.kept_token, **dataclasses.asdict(about)})
     jobs = counted(about.jobs, "job")
     put(f"{folder} is that of the controller family {about.family} as it was at {when(about.made_at)}, with {jobs}.")
     if done.kept_token:
@@ -116,7 +110,6 @@ def adopt(
     cpu: Annotated[int, typer.Option("--cpu", min=1, help="Processors that each job asks for from now on.")] = 1,
     mem: Annotated[str, typer.Option("--mem", help="Memory that each job asks for at least, from now on.")] = "1G",
     config: Config = None,
-    as_json: AsJson = False,
 ) -> None:
     """Take up the jobs of a store of which the controller's database is lost, or older than they are.
 
@@ -136,9 +129,7 @@ def adopt(
     queued = {Wish.HOLD: "held", Wish.CANCEL: "is being cancelled", Wish.RUN: "has a machine"}
     states = [queued[j.wish] if j.state is JobState.QUEUED else str(j.state) for j in done.jobs]
     jobs = [{"job": j.id, "state": state, "reason": j.reason} for j, state in zip(done.jobs, states, strict=True)]
-    if as_json:
-        put_json({"family": done.family, "jobs": jobs, "unread": done.unread})
-        return
+    put_json({"family": done.family, "jobs": jobs, "unread": done.unread})
     if jobs:
         table(["job", "state", "why"], [[j["job"], j["state"], j["reason"]] for j in jobs])
     for job, why in done.unread.items():

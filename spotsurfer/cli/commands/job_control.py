@@ -9,8 +9,8 @@ import typer
 
 from spotsurfer.cli import follow
 from spotsurfer.cli.commands.show import current
-from spotsurfer.cli.common import SESSION, AsJson, JobArgument, Wait, examples, known_jobs, timeout_seconds
-from spotsurfer.cli.screen import complain, money, say, tell
+from spotsurfer.cli.common import SESSION, JobArgument, Wait, examples, known_jobs, timeout_seconds
+from spotsurfer.cli.screen import complain, confirm, money, put_json, say, tell
 from spotsurfer.common.units import counted
 from spotsurfer.model.errors import (
     Conflict,
@@ -65,14 +65,14 @@ def add(app: typer.Typer) -> None:
     )(cancel)
 
 
-def checkpoint(job: JobArgument, wait: Wait = False, timeout: Timeout = "1h", as_json: AsJson = False) -> None:
+def checkpoint(job: JobArgument, wait: Wait = False, timeout: Timeout = "1h") -> None:
     """Save the job while it runs on."""
     limit, client = timeout_seconds(timeout), SESSION.client()
     job, before = _known(client, job)
     answer = {"job": job, **client.post(job_path(job, "checkpoint"))}
     number = int(answer["number"])
     if not wait:
-        say(as_json, answer, f"Asked for checkpoint {number} of {job}; --wait waits until it is durable.")
+        say(answer, f"Asked for checkpoint {number} of {job}; --wait waits until it is durable.")
         return
 
     def look(found: Json, moments: list[Json]) -> str | None:
@@ -82,7 +82,7 @@ def checkpoint(job: JobArgument, wait: Wait = False, timeout: Timeout = "1h", as
         return None
 
     name = follow.until(client, job, look, limit, before)
-    say(as_json, {**answer, "checkpoint": name}, f"Checkpoint {name} of {job} is durable.")
+    say({**answer, "checkpoint": name}, f"Checkpoint {name} of {job} is durable.")
 
 
 def _known(client: Client, job: str) -> tuple[str, int]:
@@ -106,7 +106,6 @@ def move(
     market: Annotated[str | None, typer.Option(help="spot or on-demand.", show_default=False)] = None,
     wait: Wait = False,
     timeout: Timeout = "1h",
-    as_json: AsJson = False,
 ) -> None:
     """Take the job to another machine; if that fails it runs on where it is. One with engine "none" begins again there."""
     if market is not None and market not in list(Market):
@@ -115,10 +114,10 @@ def move(
     job, before = _known(client, job)
     answer = {"job": job, **client.post(job_path(job, "move"), {"instance_type": to, "market": market})}
     if not wait:
-        say(as_json, answer, f"Asked {job} to move; --wait waits until it runs elsewhere.")
+        say(answer, f"Asked {job} to move; --wait waits until it runs elsewhere.")
         return
     where = follow.until(client, job, lambda found, moments: _moved(found, moments, answer["number"]), limit, before)
-    say(as_json, {**answer, "machine": where}, f"{job} runs on {where}.")
+    say({**answer, "machine": where}, f"{job} runs on {where}.")
 
 
 def _machine(attempt: Json) -> str:
@@ -150,11 +149,10 @@ def suspend(
     tags: Tags = None,
     wait: Wait = False,
     timeout: Timeout = "1h",
-    as_json: AsJson = False,
 ) -> None:
     """Save jobs, give their machines back, keep them in storage until `resume`. One with engine "none" begins again then."""
     limit, chosen, client = timeout_seconds(timeout), _chosen(jobs, every, tags, wishes=[Wish.RUN]), SESSION.client()
-    _each(client, chosen, lambda job: _suspend(client, job, limit if wait else None), "suspended", not jobs, as_json)
+    _each(client, chosen, lambda job: _suspend(client, job, limit if wait else None), "suspended", not jobs)
 
 
 def _suspend(client: Client, job: str, limit_seconds: float | None) -> tuple[Json, str]:
@@ -177,7 +175,7 @@ def _suspend(client: Client, job: str, limit_seconds: float | None) -> tuple[Jso
     return {**answer, "state": "held", "checkpoint": kept}, f"{answer['job']} is saved at {kept} and {until}."
 
 
-def resume(  # noqa: PLR0913 - one parameter an option
+def resume(
     jobs: Jobs = None,
     *,
     every: Annotated[bool, typer.Option("--all", help="All jobs that are held or suspended.")] = False,
@@ -188,7 +186,6 @@ def resume(  # noqa: PLR0913 - one parameter an option
     ] = None,
     wait: Wait = False,
     timeout: Timeout = "1h",
-    as_json: AsJson = False,
 ) -> None:
     """Let suspended or held jobs go on; with --from, any job from a checkpoint of your choice.
 
@@ -198,7 +195,7 @@ def resume(  # noqa: PLR0913 - one parameter an option
     if origin is not None and len(chosen) > 1:
         raise UsageError("--from is a checkpoint of one job: name one.")
     client = SESSION.client()
-    _each(client, chosen, lambda job: _resume(client, job, origin, limit if wait else None), "resumed", not jobs, as_json)
+    _each(client, chosen, lambda job: _resume(client, job, origin, limit if wait else None), "resumed", not jobs)
 
 
 def _resume(client: Client, job: str, origin: str | None, limit_seconds: float | None) -> tuple[Json, str]:
@@ -249,7 +246,6 @@ def priority(
     number: Annotated[
         str, typer.Argument(metavar="N", help="low, normal, high or a whole number from -100 to 100.", show_default=False)
     ],
-    as_json: AsJson = False,
 ) -> None:
     """Change how much the job counts: where limits leave no room for all, a higher one suspends a lower one."""
     from spotsurfer.jobspec.parse import read_priority
@@ -259,13 +255,12 @@ def priority(
     except ValueError as e:
         raise UsageError(f"The priority {e}.") from None
     answer = SESSION.client().put(job_path(job, "priority"), {"priority": wanted})
-    say(as_json, answer, f"{answer['job']} has priority {answer['priority']} from now on.")
+    say(answer, f"{answer['job']} has priority {answer['priority']} from now on.")
 
 
 def budget(
     job: JobArgument,
     usd: Annotated[str, typer.Argument(metavar="USD", help="US dollars in all, like 25 or 0.50; or none.", show_default=False)],
-    as_json: AsJson = False,
 ) -> None:
     """Change what the job may cost in all; it is held before that is passed. One that is held for it wants `resume`, too."""
     from spotsurfer.common.units import parse_usd
@@ -276,7 +271,7 @@ def budget(
         raise UsageError(f"The budget {e}, or none.") from None
     answer = SESSION.client().put(job_path(job, "budget"), {"usd_micros": wanted})
     limit = f"may cost {money(wanted)} USD in all from now on" if wanted is not None else "has no budget of its own any more"
-    say(as_json, answer, f"{answer['job']} {limit}.")
+    say(answer, f"{answer['job']} {limit}.")
 
 
 def cancel(
@@ -284,7 +279,6 @@ def cancel(
     *,
     every: Annotated[bool, typer.Option("--all", help="All jobs that have not ended.")] = False,
     tags: Tags = None,
-    as_json: AsJson = False,
 ) -> None:
     """End jobs without results."""
     chosen, client = _chosen(jobs, every, tags), SESSION.client()
@@ -293,7 +287,7 @@ def cancel(
         answer = client.post(job_path(job, "cancel"))
         return answer, f"{answer['job']} is being cancelled."
 
-    _each(client, chosen, end, "cancelled", not jobs, as_json)
+    _each(client, chosen, end, "cancelled", not jobs)
 
 
 def _chosen(
@@ -321,14 +315,13 @@ def _each(
     act: Callable[[str], tuple[Json, str]],
     done: str,
     looked_up: bool,
-    as_json: bool,
 ) -> None:
     """Order each job in turn; report refusals at once, and raise them after the last one.
 
     Jobs that a filter found may have ended meanwhile: that is no failure.
     """
     if len(jobs) == 1 and not looked_up:
-        say(as_json, *act(jobs[0]))
+        say(*act(jobs[0]))
         return
     answers, refused, ended = list[Json](), list[SpotsurferError](), 0
     for job in jobs:
@@ -342,10 +335,10 @@ def _each(
             complain(str(e))
         else:
             answers.append(answer)
-            if not as_json:
-                say(False, answer, text)
-    if as_json or not jobs:
-        say(as_json, {"jobs": answers}, "There is no such job.")
+            confirm(text)
+    put_json({"jobs": answers})
+    if not jobs:
+        confirm("There is no such job.")
     if ended:
         tell(f"{ended} of {counted(len(jobs), 'job')} had ended meanwhile.")
     if refused:

@@ -19,9 +19,9 @@ from urllib.parse import quote
 import typer
 
 from spotsurfer.cli.commands import ssh
-from spotsurfer.cli.common import SESSION, AsJson, JobArgument, Since, examples, moment_of
+from spotsurfer.cli.common import SESSION, JobArgument, Since, examples, moment_of
 from spotsurfer.cli.follow import has_ended
-from spotsurfer.cli.screen import put, put_json, say, table, tell, when
+from spotsurfer.cli.screen import confirm, is_json, put, put_json, table, tell, when
 from spotsurfer.common.input_errors import did_you_mean
 from spotsurfer.common.units import counted, size
 from spotsurfer.jobspec.validate import leaves_folder
@@ -158,7 +158,6 @@ def logs(  # noqa: PLR0913 - one parameter an option
     since: Since = None,
     step: Annotated[str | None, typer.Option(help="Only what this step printed.", show_default=False)] = None,
     live: Annotated[bool, typer.Option("--live", help="Follow it on its machine, over SSH: nothing is waited for.")] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Print the job's output in the order in which it was written, over all moves: stderr goes to stderr."""
     if step is not None and attempt is not None:
@@ -169,7 +168,7 @@ def logs(  # noqa: PLR0913 - one parameter an option
     part = Part(only, attempt, step, tail, max(0.0, moment_of(since).timestamp()) if since is not None else None)
     client, streams = SESSION.client(), [only] if only else list(NAMES)
     pieces = live_pieces(client, job, streams, ssh.log_in) if live else _pieces(client, job, part, follow)
-    if as_json:
+    if is_json():
         _put_json(pieces, [NAMES[s] for s in streams], one_by_one=follow or live)
         return
     for piece in pieces:
@@ -273,7 +272,6 @@ def outputs(
     to: Annotated[Path | None, typer.Option("--to", metavar="DIR", help="Download into this folder.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
     partial: Annotated[bool, typer.Option("--partial", help="What a running job has written so far.")] = False,
-    as_json: AsJson = False,
 ) -> None:
     """List the results of a job that has ended, or download them; each file is checked against its digest."""
     client = SESSION.client()
@@ -290,13 +288,12 @@ def outputs(
             tell(f"Downloading {counted(len(wanted), 'file')}, {size(total)} …")
         for file in found:
             file["to"] = str(there.get(file["path"]) or _download(client, place, file, to))
-    if as_json:
-        put_json(told if partial else found)
+    if put_json(told if partial else found):
         return
     if partial:
         put(f"As they were at {when(told['at'])} in the step {told['step']}; the job runs on.")
     if to is not None:
-        say(False, found, f"In {to}: {counted(len(found), 'file')}, {size(sum(f['size'] for f in found))}{_checked(found)}.")
+        confirm(f"In {to}: {counted(len(found), 'file')}, {size(sum(f['size'] for f in found))}{_checked(found)}.")
     elif not found:
         put(_why_none(client.get(job_path(job)), partial))
     else:

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from spotsurfer.cli.commands.show import OptionalJob
-from spotsurfer.cli.common import SESSION, AsJson, examples, moment_of, write
+from spotsurfer.cli.common import SESSION, examples, moment_of, write
 from spotsurfer.cli.screen import money, pairs, put, put_json, table, tell, when
 from spotsurfer.common.units import counted, duration
 from spotsurfer.model.errors import UsageError
@@ -52,7 +52,6 @@ def report(
     csv_file: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Write a line a machine there.", show_default=False)
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Say what was spent, what on-demand would have cost, what was repeated and how long jobs stood still.
 
@@ -68,9 +67,8 @@ def report(
     if csv_file is not None:
         write(csv_file, as_csv(lines))
         tell(f"{csv_file}: {counted(len(lines), 'machine')}.")
-    if as_json:
-        put_json({"attempts": lines, **summary, **({"groups": groups} if by is not None else {})})
-    elif csv_file is None:
+    put_json({"attempts": lines, **summary, **({"groups": groups} if by is not None else {})})
+    if csv_file is None:
         _show(lines, groups, by, summary)
 
 

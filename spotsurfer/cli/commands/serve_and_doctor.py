@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spotsurfer.cli.common import SESSION, AsJson, Config, examples
+from spotsurfer.cli.common import SESSION, Config, examples
 from spotsurfer.cli.screen import complain, put, put_json, table, tell
 from spotsurfer.model.errors import HostUnfit, SpotsurferError
 
@@ -53,19 +53,18 @@ def serve(
 def _serve(settings: Settings, controller: Controller) -> None:
     import structlog
 
-    from spotsurfer.common.log_setup import Event
     from spotsurfer.web.server import serve as answer
 
     log = structlog.get_logger(room="serve")
     try:
         endpoints = _endpoints(settings, controller)
         controller.start()
-        log.info(Event.SERVE_STARTED, data_dir=str(settings.controller.data_dir), store=settings.store_url)
-        answer(endpoints, controller.stopped, lambda: log.info(Event.SERVE_LISTENING, socket=str(settings.socket_path)))
-        log.info(Event.SERVE_STOPPING)
+        log.info("serve.started", data_dir=str(settings.controller.data_dir), store=settings.store_url)
+        answer(endpoints, controller.stopped, lambda: log.info("serve.listening", socket=str(settings.socket_path)))
+        log.info("serve.stopping")
     finally:
         controller.stop()
-    log.info(Event.SERVE_STOPPED)
+    log.info("serve.stopped")
     if controller.failure:
         raise controller.failure[0]
 
@@ -73,7 +72,6 @@ def _serve(settings: Settings, controller: Controller) -> None:
 def _endpoints(settings: Settings, controller: Controller) -> list[Endpoint]:
     import structlog
 
-    from spotsurfer.common.log_setup import Event
     from spotsurfer.web.app import load_token, make_app
     from spotsurfer.web.server import Endpoint, tcp_socket, unix_socket
 
@@ -88,7 +86,7 @@ def _endpoints(settings: Settings, controller: Controller) -> list[Endpoint]:
         )
         found.append(Endpoint(app, tcp_socket(listen)))
     for place, advice in _open_to_network(listen, settings.front.address):
-        structlog.get_logger(room="serve").warning(Event.SERVE_OPEN_TO_NETWORK, listen=place, advice=advice)
+        structlog.get_logger(room="serve").warning("serve.open-to-network", listen=place, advice=advice)
     return found
 
 
@@ -102,7 +100,7 @@ def _open_to_network(listen: str | None, front: str) -> Iterator[tuple[str, str]
         yield front, "whoever reaches a job's port there can wake the job, and speaks to the job itself"
 
 
-def doctor(config: Config = None, as_json: AsJson = False) -> None:
+def doctor(config: Config = None) -> None:
     """Say what this machine can and can't do, and the remedy; exit code 7 if something needed is missing.
 
     The agent's runtime is built if nothing else is missing: only its CRIU can say whether this kernel will do.
@@ -120,11 +118,8 @@ def doctor(config: Config = None, as_json: AsJson = False) -> None:
         except SpotsurferError as e:
             complain(str(e))
     bad = [f for f in findings if f.level == "fail"]
-    if as_json:
-        put_json({"fit": not bad, "findings": [asdict(f) for f in findings]})
-    else:
-        table(["", "check", "finding"], [[f.level, f.check, f.text + (f" → {f.remedy}" if f.remedy else "")] for f in findings])
+    put_json({"fit": not bad, "findings": [asdict(f) for f in findings]})
+    table(["", "check", "finding"], [[f.level, f.check, f.text + (f" → {f.remedy}" if f.remedy else "")] for f in findings])
     if bad:
         raise HostUnfit(f"{len(bad)} of {len(findings)} checks failed: {', '.join(f.check for f in bad)}.")
-    if not as_json:
-        put("This machine is fit.")
+    put("This machine is fit.")

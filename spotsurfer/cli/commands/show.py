@@ -10,7 +10,7 @@ import typer
 
 from spotsurfer.cli import follow, screen
 from spotsurfer.cli.commands.usage import lately
-from spotsurfer.cli.common import SESSION, AsJson, JobArgument, Since, examples
+from spotsurfer.cli.common import SESSION, JobArgument, Since, examples
 from spotsurfer.cli.screen import is_quiet, money, pairs, paragraph, put, put_json, table, when
 from spotsurfer.common.units import counted, duration, size
 from spotsurfer.model.job import HOLDS, PRIORITIES, WAITS, AttemptState
@@ -41,14 +41,12 @@ def list_jobs(
     tags: Annotated[list[str] | None, typer.Option("--tag", help="Only with this tag, name=value or name; repeatable.")] = None,
     name: Annotated[str | None, typer.Option(help="Only of this name; * and ? are wildcards.", show_default=False)] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the newest so many.", show_default=False)] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Show all jobs, newest first."""
     asked = {"ended": not only_open, "state": states, "tag": tags, "name": name, "limit": limit}
     jobs = SESSION.client().get("/v1/jobs", **asked)["jobs"]
-    if as_json:
-        put_json(jobs)
-    elif is_quiet():
+    put_json(jobs)
+    if is_quiet():
         for job in jobs:
             put(job["id"])
     elif jobs:
@@ -96,12 +94,10 @@ def current(job: Json) -> Json | None:
     return None
 
 
-def show(job: JobArgument, as_json: AsJson = False) -> None:
+def show(job: JobArgument) -> None:
     """Show everything about one job."""
     found = SESSION.client().get(job_path(job))
-    if as_json:
-        put_json(found)
-        return
+    put_json(found)
     here = current(found)
     pairs([*_facts(found), *(_now(here) if here else [])])
     if len(found["steps"]) > 1 or found["spec"]["steps"]:
@@ -249,12 +245,10 @@ def _attempt(a: Json) -> list[str]:
 def why(
     job: JobArgument,
     last: Annotated[int, typer.Option(min=1, max=1000, help="How many decisions.")] = 10,
-    as_json: AsJson = False,
 ) -> None:
     """Explain the last decisions: what was done, what was rejected and why."""
     decisions = SESSION.client().get(job_path(job, "why"), last=last)["decisions"]
-    if as_json:
-        put_json(decisions)
+    if put_json(decisions):
         return
     now = SESSION.client().get(job_path(job))
     here = current(now)
@@ -272,6 +266,6 @@ def why(
             paragraph(f"    not done  {rejected['what']}: {rejected['why']}")
 
 
-def watch(job: OptionalJob = None, since: Since = None, as_json: AsJson = False) -> None:
+def watch(job: OptionalJob = None, since: Since = None) -> None:
     """Follow what happens: of one job its whole story, until it ends; of all jobs the last lines, and what comes."""
-    follow.watch(SESSION.client(), job, since, as_json)
+    follow.watch(SESSION.client(), job, since)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spotsurfer.cli.common import SESSION, AsJson, JobArgument, examples
+from spotsurfer.cli.common import SESSION, JobArgument, examples
 from spotsurfer.cli.screen import put_json
 from spotsurfer.web.client import Json, job_path
 
@@ -30,11 +30,10 @@ def add(app: typer.Typer) -> None:
     )(ssh)
 
 
-def ssh(job: JobArgument, key: KeyFile = None, as_json: AsJson = False) -> None:
+def ssh(job: JobArgument, key: KeyFile = None) -> None:
     """Log in to the machine that a job is on, or run what stands behind -- there. The exit code is the command's."""
     found = SESSION.client().get(job_path(job, "machine"))
-    if as_json:
-        put_json(found)
+    if put_json(found):
         return
     from spotsurfer.ssh import session
 

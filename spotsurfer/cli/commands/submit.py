@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spotsurfer.cli.common import SESSION, AsJson, examples, timeout_seconds
+from spotsurfer.cli.common import SESSION, examples, timeout_seconds
 from spotsurfer.cli.follow import until_ended, verdict
 from spotsurfer.cli.screen import complain, console, is_quiet, money, put, put_json, table, tell
 from spotsurfer.common.units import counted
@@ -76,21 +76,12 @@ def about_room(spec: Json, choices: Sequence[Json]) -> str:
 SHOWN = 5
 
 
-def show_plan(client: Client, request: JobRequest, as_json: bool) -> None:
+def show_plan(client: Client, request: JobRequest) -> None:
     """Ask the controller and show its answer."""
 
     body = spec_body(request.spec)
     plan = client.post("/v1/plans", {"spec": body})
-    if as_json:
-        put_json(plan)
-    else:
-        _show_plan(plan, body)
-    if plan["obstacle"] or not plan["choices"]:
-        why = plan["obstacle"] or "no machine on offer fits the job"
-        raise NoCapacity(f"Nothing would be launched now: {why.rstrip('.')}.")
-
-
-def _show_plan(plan: Json, body: Json) -> None:
+    put_json(plan)
     choices = plan["choices"]
     if choices and not plan["obstacle"]:
         put(f"Would be launched now: {_name(choices[0])}, {money(choices[0]['usd_micros_per_hour'])} USD an hour.")
@@ -105,6 +96,9 @@ def _show_plan(plan: Json, body: Json) -> None:
     if plan["rejected"]:
         put("\nNot taken:")
         table(["offers", "for example", "why"], _reasons(plan["rejected"]))
+    if plan["obstacle"] or not choices:
+        why = plan["obstacle"] or "no machine on offer fits the job"
+        raise NoCapacity(f"Nothing would be launched now: {why.rstrip('.')}.")
 
 
 def _name(offer: Json) -> str:
@@ -204,7 +198,6 @@ def submit(  # noqa: PLR0913 - one parameter an option
     timeout: Annotated[
         str | None, typer.Option("--timeout", help="With --wait: give up after so long; the job goes on.", show_default=False)
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Submit a job: a job file, options and `-- prog args`, or both (options win)."""
     given: dict[str, object] = {
@@ -239,12 +232,12 @@ def submit(  # noqa: PLR0913 - one parameter an option
     limit = None if timeout is None else timeout_seconds(timeout)
     request, client = _request(jobfile, given), SESSION.client()
     if dry_run:
-        show_plan(client, request, as_json)
+        show_plan(client, request)
         return
     job = send(client, request)
     if wait:
         tell(f"Submitted {job['id']}.")
-        job = until_ended(client, str(job["id"]), as_json, limit)
+        job = until_ended(client, job["id"], limit)
     spec = job["spec"]
     if spec["secrets"]:
         how = (
@@ -255,9 +248,8 @@ def submit(  # noqa: PLR0913 - one parameter an option
         tell(f"Checkpoints hold the job's memory and with it its secrets, {how}")
     if cost := about_nccl(spec):
         tell(cost)
-    if as_json:
-        put_json(job)
-    elif is_quiet():
+    put_json(job)
+    if is_quiet():
         put(job["id"])
     elif not wait:
         put(f"Submitted {job['id']}. `spotsurfer watch {job['id']}` follows it.")

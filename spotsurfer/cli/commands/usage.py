@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from spotsurfer.cli.common import SESSION, AsJson, JobArgument, examples, write
+from spotsurfer.cli.common import SESSION, JobArgument, examples, write
 from spotsurfer.cli.screen import pairs, put, put_json, tell
 from spotsurfer.common.units import counted, duration, size
 from spotsurfer.web.client import Json, job_path
@@ -34,7 +34,6 @@ def usage(
         Path | None, typer.Option("--csv", help="Write a line a second there (gzip where it ends in .gz).", show_default=False)
     ] = None,
     page: Annotated[Path | None, typer.Option("--page", help="Draw it on a page of HTML.", show_default=False)] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Show what a job used: processors, memory, waiting, disks, network, GPUs.
 
@@ -49,9 +48,8 @@ def usage(
     if page is not None:
         write(page, drawn(job, windows))
         tell(f"{page}: {counted(len(windows), 'window')} of {job}.")
-    if as_json:
-        put_json({"windows": windows})
-    elif not windows:
+    put_json({"windows": windows})
+    if not windows:
         put("Nothing was measured yet: the first window is told some seconds after the job began.")
     elif csv is None and page is None:
         _show(windows)
