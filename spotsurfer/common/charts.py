@@ -68,16 +68,12 @@ def plain(title: str, plots: Sequence[Plot]) -> str:
 
 
 def _whole(title: str, about: str, plots: Sequence[Plot]) -> str:
-    drawn = "".join(f"<h2>{escape(p.title)}</h2>{_draw(p)}" for p in plots)
+    drawn = "".join(f"<h2>{escape(p.title)}</h2>{_lines(p) if isinstance(p, Lines) else _stripes(p)}" for p in plots)
     title = escape(title)
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>{STYLE}</style></head>'
         f"<body><h1>{title}</h1>{about}{drawn}</body></html>\n"
     )
-
-
-def _draw(plot: Plot) -> str:
-    return _lines(plot) if isinstance(plot, Lines) else _stripes(plot)
 
 
 def _lines(plot: Lines) -> str:

@@ -42,7 +42,7 @@ from spotsurfer.controller.observe import Observer
 from spotsurfer.controller.schedule import Background, Schedule, Verbs
 from spotsurfer.controller.service import ControllerService, Identity, Parts
 from spotsurfer.core.scheduling.deadline import USUAL_SECONDS
-from spotsurfer.ingress.listener import Listener, ListenerRules
+from spotsurfer.ingress.listener import Listener
 from spotsurfer.model.errors import ConfigError, DiskFull, StoreUnwritable
 from spotsurfer.model.job import SIZE_OFF, Attempt, Job
 from spotsurfer.model.snapshot import Limits
@@ -232,7 +232,7 @@ def _front(settings: Settings, base: _Base, parts: tuple[Observer, Loop, Command
     sources = Sources(base.engine, base.clock, base.provider, *ways)
     own = settings.front
     doors = FrontDoors(sources, own.range, own.machines == "public")
-    front = Listener(ListenerRules(own.address, own.wait, own.connections_max), doors)
+    front = Listener(doors, own.address, own.wait, own.connections_max)
     loop.idleness.connections = front.connections
     return front
 

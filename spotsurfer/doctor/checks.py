@@ -78,10 +78,7 @@ TIME_ERROR = 5  # of adjtimex(2): the kernel's clock is not synchronized
 
 def system(_: Settings) -> Finding:
     """Distribution, kernel, processor."""
-    try:
-        name = platform.freedesktop_os_release().get("PRETTY_NAME", "Linux")
-    except OSError:
-        name = "unknown distribution"
+    name = _release("PRETTY_NAME") or "unknown distribution"
     text = f"{name}, kernel {platform.release()}, {platform.machine()}, {os.cpu_count()} processors"
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         return fail(text, "the agent's runtime is built for x86-64 Linux: use such a machine")
@@ -244,7 +241,7 @@ def mirror(settings: Settings) -> Finding:
     """The source of the runtime's packages."""
     if settings.runtime.mirror or os.environ.get("SPOTSURFER_DEBIAN_MIRROR"):
         return ok(f"Debian mirror: {settings.runtime.mirror or os.environ['SPOTSURFER_DEBIAN_MIRROR']}")
-    if _distribution() == "debian":
+    if _release("ID") == "debian":
         return ok("Debian: its own mirror is used for the agent's packages")
     remedy = "set [runtime] mirror to the address of a Debian mirror before the runtime is built"
     if _facts(settings) is not None:
@@ -403,9 +400,10 @@ def _facts(settings: Settings) -> dict[str, Any] | None:
     return facts
 
 
-def _distribution() -> str:
+def _release(key: str) -> str:
+    """What os-release(5) says of this host; "" = nothing."""
     try:
-        return platform.freedesktop_os_release().get("ID", "")
+        return platform.freedesktop_os_release().get(key, "")
     except OSError:
         return ""
 

@@ -23,15 +23,6 @@ BIND_AGAIN_SECONDS = 5.0
 BACKLOG = 128
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerRules:
-    """The operator's settings, see `config.settings.FrontSection`."""
-
-    address: str = "127.0.0.1"
-    wait_seconds: float = 600.0
-    connections_max: int = 512
-
-
 @dataclass
 class _Door:
     job: JobId
@@ -43,8 +34,11 @@ class _Door:
 class Listener:
     """`start` and `stop` it; `connections` may be asked from any thread."""
 
-    def __init__(self, rules: ListenerRules, doors: Doors) -> None:
-        self._rules, self._doors = rules, doors
+    def __init__(
+        self, doors: Doors, address: str = "127.0.0.1", wait_seconds: float = 600.0, connections_max: int = 512
+    ) -> None:
+        """Settings of the operator, see `config.settings.FrontSection`."""
+        self._doors, self._address, self._wait_seconds, self._connections_max = doors, address, wait_seconds, connections_max
         self._open: dict[tuple[JobId, str], _Door] = {}
         self._visits: dict[JobId, set[Visit]] = defaultdict(set)
         self._closed_at: dict[JobId, datetime] = {}
@@ -111,7 +105,7 @@ class Listener:
             log.warning("front.full", job=job, port=name)
             return
         try:
-            raw = listening(self._rules.address, port)
+            raw = listening(self._address, port)
         except OSError as e:
             log.warning("front.taken", job=job, port=name, listens=port, error=str(e))
             await asyncio.to_thread(self._doors.taken, job, name)
@@ -133,7 +127,7 @@ class Listener:
     # ------------------------------------------------------------ visits
 
     async def _visited(self, job: JobId, number: int, client: Stream) -> None:
-        if sum(len(v) for v in self._visits.values()) >= self._rules.connections_max:
+        if sum(len(v) for v in self._visits.values()) >= self._connections_max:
             client.reset()
             return
         with contextlib.suppress(OSError):
@@ -144,7 +138,7 @@ class Listener:
         self._tasks.add(task)
         self._visits[job].add(visit)
         try:
-            await visit.serve(self._rules.wait_seconds)
+            await visit.serve(self._wait_seconds)
         finally:
             self._tasks.discard(task)
             self._visits[job].discard(visit)

@@ -250,10 +250,3 @@ def every_kind() -> list[type[SpotsurferError]]:
         found.append(kind)
         todo += [k for k in kind.__subclasses__() if k.__module__ == __name__]
     return sorted(found, key=lambda k: k.exit_code)
-
-
-def exit_code_table() -> str:
-    """The table of the README, in Markdown: the first paragraph of each docstring."""
-    first = {k: " ".join((k.__doc__ or "").partition("\n\n")[0].split()).removesuffix(".") for k in every_kind()}
-    rows = [f"| {k.exit_code} | {text[:1].lower()}{text[1:]} |" for k, text in first.items()]
-    return "\n".join(["| code | meaning |", "|---:|---|", "| 0 | done |", *rows])

@@ -38,7 +38,18 @@ class _Server(uvicorn.Server):
     """Signals are ours, because two servers share the process. It awaits its end instead of polling ten times a second."""
 
     def __init__(self, app: FastAPI) -> None:
-        super().__init__(_config(app))
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http="h11",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=GRACE_SECONDS,
+            )
+        )
         self._ending = asyncio.Event()
 
     def end(self) -> None:
@@ -131,19 +142,6 @@ async def _serve(endpoints: Sequence[Endpoint], stop: threading.Event, ready: Ca
             endpoint.app.state.stopping = True
             server.end()
         await asyncio.gather(stopped, *tasks)
-
-
-def _config(app: FastAPI) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        http="h11",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=GRACE_SECONDS,
-    )
 
 
 def _answers(path: Path) -> bool:

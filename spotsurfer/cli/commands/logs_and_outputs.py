@@ -221,7 +221,7 @@ class Part(NamedTuple):
 def _pieces(client: Client, job: str, part: Part, follow: bool) -> Iterator[Piece]:
     place: dict[str, int] = {}
     where: Json = {"tail": part.tail, "since": part.since}
-    notes = _Notes(job, part)
+    first, unordered = True, set[str]()
     while True:
         begin, end = _bounds(patiently(lambda: client.get(job_path(job)), tell), part.step) if part.step else ({}, {})
         place = place or begin
@@ -230,30 +230,18 @@ def _pieces(client: Client, job: str, part: Part, follow: bool) -> Iterator[Piec
         asked = {"only": part.only, "attempt": part.attempt, "wait": FOLLOW_SECONDS if follows else 0}
         query = {**place, **until, **where, **asked}
         parts, told = patiently(lambda q=query: client.framed(job_path(job, "log"), **q), tell)  # type: ignore[misc]
-        notes.put(parts, told)
+        before, unordered = len(unordered), unordered | {head["stream"] for head, _ in parts if not head["recorded"]}
+        if before < len(unordered) == len(NAMES):
+            tell("An older agent did not record in which order some of this was printed: stdout comes first, then stderr.")
+        if first and not part.step and told["earlier"]:
+            attempts = ", ".join(f"--attempt {n}" for n in told["earlier"])
+            tell(f"Earlier runs of {job} have output of their own: {attempts}.")
+        first = False
         for head, data in parts:
             yield Piece(head["stream"], data, head["seconds"])
         place, where = told["next"], {}
         if not parts and (told["ended"] or not follows):
             return
-
-
-class _Notes:
-    """Notes beside the output, each shown once."""
-
-    def __init__(self, job: str, part: Part) -> None:
-        self._job, self._first, self._mixed = job, not part.step, set[str]()
-
-    def put(self, parts: list[tuple[Json, bytes]], told: Json) -> None:
-        """Print notes on stderr, before the output that they are about."""
-        before = len(self._mixed)
-        self._mixed |= {head["stream"] for head, _ in parts if not head["recorded"]}
-        if before < len(self._mixed) == len(NAMES):
-            tell("An older agent did not record in which order some of this was printed: stdout comes first, then stderr.")
-        if self._first and told["earlier"]:
-            attempts = ", ".join(f"--attempt {n}" for n in told["earlier"])
-            tell(f"Earlier runs of {self._job} have output of their own: {attempts}.")
-        self._first = False
 
 
 def _bounds(seen: Json, step: str) -> tuple[dict[str, int], dict[str, int]]:

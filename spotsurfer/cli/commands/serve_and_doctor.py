@@ -33,9 +33,12 @@ def serve(
     from spotsurfer_wire.linux.memory import return_memory
 
     return_memory()  # before there are threads
+    import structlog
+
     from spotsurfer.common import log_setup
     from spotsurfer.controller.wiring import build
     from spotsurfer.web.server import outlive_terminal
+    from spotsurfer.web.server import serve as answer
 
     settings = SESSION.settings(config)
     log_setup.set_up(settings.controller.log_level, settings.controller.log_format)
@@ -47,14 +50,6 @@ def serve(
         finally:
             controller.stop()
         return
-    _serve(settings, controller)
-
-
-def _serve(settings: Settings, controller: Controller) -> None:
-    import structlog
-
-    from spotsurfer.web.server import serve as answer
-
     log = structlog.get_logger(room="serve")
     try:
         endpoints = _endpoints(settings, controller)

@@ -77,9 +77,10 @@ def lately(used: Json | None) -> str | None:
 
 def summary(windows: Sequence[Json]) -> list[tuple[str, Any]]:
     """Means and peaks for people."""
+    growth = _most(windows, "growth_bytes_per_second")
     return [
         ("processors", f"{_mean(windows, 'cpu_cores'):.2f} in use on average, {_most(windows, 'cpu_cores_max'):.2f} at most"),
-        ("memory", f"{size(int(_most(windows, 'resident_bytes')))} at most, growing by up to {_rate(windows)}"),
+        ("memory", f"{size(int(_most(windows, 'resident_bytes')))} at most, growing by up to {size(int(growth))}/s"),
         ("page cache", f"{size(int(_most(windows, 'cache_bytes')))} at most"),
         ("swap", size(int(_most(windows, "swap_bytes"))) if _most(windows, "swap_bytes") else None),
         ("waited", waited(windows)),
@@ -159,10 +160,6 @@ def _mean(windows: Sequence[Json], key: str) -> float:
 
 def _most(windows: Sequence[Json], key: str) -> float:
     return float(max((w[key] for w in windows if w[key] is not None), default=0.0))
-
-
-def _rate(windows: Sequence[Json]) -> str:
-    return f"{size(int(_most(windows, 'growth_bytes_per_second')))}/s"
 
 
 def _bytes(windows: Sequence[Json], key: str, name: str, other_key: str, other: str) -> str | None:
