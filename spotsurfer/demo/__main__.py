@@ -22,7 +22,7 @@ from spotsurfer.agent_runtime import provision
 from spotsurfer.config.settings import Settings, load_settings
 from spotsurfer.demo import environment, runs
 from spotsurfer.demo.environment import Stage
-from spotsurfer.demo.runs import Director, Story, failures, figures
+from spotsurfer.demo.runs import Story, failures, figures
 from spotsurfer.model.errors import NotRoot, SpotsurferError
 
 # ---- Live view: the machines, their work, and the last moments; plain lines without a terminal.
@@ -180,14 +180,14 @@ def run(folder: Path, console: Console, settings: Settings) -> dict[str, Any]:
 
 def _surf(stage: Stage, folder: Path, job: Path, undisturbed: runs.PlainRun, console: Console) -> dict[str, Any]:
     stage.start()
-    story = Story(stage.call("submit", str(job))["id"])
     with View(console) as view:
+        story = Story(stage, stage.call("submit", str(job))["id"], view.say)
 
         def draw(now: Story) -> None:
             undisturbed.poll()
             view.draw(now)
 
-        Director(stage, story, view.say).play(draw)
+        story.play(draw)
     if story.show["state"] != "succeeded":
         raise SpotsurferError(f"the job {story.show['state']}: {story.show['reason']}")
     results = folder / "surf" / "results"
