@@ -12,6 +12,7 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """The time of day in UTC."""
+        ...
 
 
 class SystemClock:

@@ -70,9 +70,11 @@ class Policy(Protocol):
 
     def rank(self, job: Job, offers: Sequence[Offer], now: datetime) -> Sequence[Offer]:
         """The offers this job should try, best first. `offers` fit its size and are not cooling down."""
+        ...
 
     def worth_moving(self, job: Job, here: Attempt, there: Offer, now: datetime, pause: PauseSeen) -> str | None:
         """A sentence about why the job should move from `here` to `there`, or None. `pause`: how long it would stand still."""
+        ...
 
 
 # ---- Interval policies: when a running job should be saved next
@@ -108,6 +110,7 @@ class Interval(Protocol):
 
     def save_after(self, view: SaveView) -> float | None:
         """Seconds of work until the next live save; None = none before the job's end."""
+        ...
 
 
 # ---- Purchase policies: what to buy now, so that a job is done by its deadline at the least expected cost
@@ -187,6 +190,7 @@ class Purchase(Protocol):
 
     def choose(self, view: View) -> Choice:
         """What to hold during the next tick."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +214,7 @@ class Many(Protocol):
 
     def pilot(self, terms: Terms, runs: int, past: tuple[bool | None, ...] = ()) -> Pilot:
         """A fresh pilot; `past`: whether spot was available in the ticks before its first, the same for all runs."""
+        ...
 
 
 @runtime_checkable
@@ -218,6 +223,7 @@ class Imagines(Protocol):
 
     def imagine(self, view: View, runs: int, ticks: int, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
         """(run, tick): whether spot is available, from the present tick on."""
+        ...
 
 
 # ---- Placement policies: which of several pools a job should be on now, for a job that may move at will
@@ -277,6 +283,7 @@ class Placement(Protocol):
 
     def place(self, view: PlaceView) -> Placed:
         """What to hold until the next decision, and where."""
+        ...
 
 
 # ---- Size policies: on which type of machine a running job should be, decided once a minute
@@ -368,9 +375,11 @@ class Size(Protocol):
 
     def begin(self, terms: SizeTerms) -> tuple[Any, int]:
         """The initial memory, and the type to begin on."""
+        ...
 
     def look(self, memory: Any, moment: SizeMoment) -> tuple[Any, SizeChoice]:
         """The new memory, and the choice."""
+        ...
 
 
 def cheapest_holding(kinds: Sequence[MachineKind], need_bytes: float, cores: float) -> int | None:

@@ -53,9 +53,11 @@ class Witness(Protocol):
 
     def read(self) -> Sequence[QueueMessage]:
         """The present messages, at most a hundred or so, without waiting. Messages not settled come again after a while."""
+        ...
 
     def settle(self, letters: Sequence[QueueMessage]) -> None:
         """Mark these messages as handled, so that they don't come again."""
+        ...
 
 
 MACHINE_BASE = "/var/lib/spotsurfer"  # the agent's folder on machines
@@ -169,9 +171,11 @@ class Provider(Protocol):
     @property
     def witness(self) -> Witness | None:
         """The second witness of interruptions, besides the agents; None = there is none."""
+        ...
 
     def offers(self) -> Sequence[Offer]:
         """Pools that may be tried now, with prices. A pool listed here may still refuse."""
+        ...
 
     def launch(self, plan: LaunchPlan) -> InstanceView:
         """Order one instance. The same token always yields the same instance, also after a crash of the caller.
@@ -179,30 +183,36 @@ class Provider(Protocol):
         Raises NoCapacity, QuotaExceeded, Throttled, ProviderDenied, Invalid. A token whose instance has already ended
         yields that ended instance, never a second one.
         """
+        ...
 
     def terminate(self, instance: InstanceId) -> None:
         """Order its end. Success means *ordered*, not gone: `describe` shows that. An unknown or ended one is no error."""
+        ...
 
     def describe(self) -> Listing:
         """All instances of this controller family, ended ones for at least some minutes."""
+        ...
 
     def outlet(self, instance: InstanceId) -> socket.socket:
         """A TCP socket, not connected yet, from which the instance's address can be reached. The caller closes it.
 
         Makes no call to the cloud. Raises ProviderError if the instance can't be reached now.
         """
+        ...
 
     def store_access(self, job: str, attempt: int) -> StoreAccess:
         """The store as an instance of this attempt sees it, limited to what the attempt may touch.
 
         Makes no call, and answers the same each time: it becomes part of the user-data, which a repeated order may not change.
         """
+        ...
 
     def check_inputs(self, job: str, inputs: Sequence[str]) -> None:
         """Check, before a job is accepted, that credentials for all these inputs can be made for its attempts.
 
         Makes no call. Raises Invalid with the remedy if they can't.
         """
+        ...
 
     def credentials(self, job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
         """New credentials for this attempt. Called only if its `store_access` is `renewed`; never cached.
@@ -215,3 +225,4 @@ class Provider(Protocol):
         They should live for an hour or more: before half of that is over, the controller asks for the next ones. Each call
         may yield others; old ones stay valid until they expire. Raises Throttled, ProviderDenied, ProviderError.
         """
+        ...

@@ -287,116 +287,152 @@ class Service(Protocol):
 
     def info(self) -> Info:
         """The controller itself."""
+        ...
 
     def new_job_id(self, name: str) -> JobId:
         """An id for a job to come; uploads go under it before `submit` makes the job."""
+        ...
 
     def upload(self, job: JobId, path: str, data: Iterator[bytes], size: int) -> None:
         """Store one input; raises JobFileError for a path that leaves the folder, Conflict once the job exists."""
+        ...
 
     def discard(self, job: JobId) -> None:
         """Remove the uploads of a job that was never submitted."""
+        ...
 
     def submit(self, job: JobId, spec: JobSpec, modes: dict[str, int], secrets: Mapping[str, bytes] | None = None) -> Job:
         """Make the job; every input of `modes` (path -> permission bits) must have been uploaded, or InputMissing.
 
         `secrets` are the values that the submitter read; the controller seals them at once and does not keep them.
         """
+        ...
 
     def preview(self, spec: JobSpec) -> Preview:
         """A dry run of the launch of such a job now; nothing is stored. Conflict before the first look at the cloud."""
+        ...
 
     def jobs(self, include_ended: bool = True) -> Sequence[JobStatus]:
         """All jobs, newest first."""
+        ...
 
     def job(self, job: JobId) -> JobStatus:
         """One job; `job` may be a unique name too."""
+        ...
 
     def timeline(
         self, job: JobId | None, after: int = 0, since: datetime | None = None, last: int | None = None
     ) -> Sequence[tuple[int, Moment]]:
         """Moments numbered above `after`, of `since` or later, the `last` so many of these; oldest first. None: of all."""
+        ...
 
     def why(self, job: JobId, last: int = 10) -> Sequence[Why]:
         """The last decisions that changed something about it, newest last."""
+        ...
 
     def hold(self, job: JobId) -> Job:
         """`suspend`: drain and keep in storage. Conflict when it has ended."""
+        ...
 
     def resume(self, job: JobId) -> Job:
         """Undo a hold. Conflict when it has ended or is not held."""
+        ...
 
     def cancel(self, job: JobId) -> Job:
         """End it without results."""
+        ...
 
     def move(self, job: JobId, instance_type: str | None, market: Market | None) -> int:
         """Ask for another machine; returns the number of the request, as the timeline shows it.
 
         Conflict when not running, or if no machine of that kind fits the job; UsageError for a type that is not on offer.
         """
+        ...
 
     def prioritize(self, job: JobId, priority: int) -> Job:
         """Set its priority from now on. UsageError out of range, Conflict when it has ended."""
+        ...
 
     def set_budget(self, job: JobId, usd_micros: int | None) -> Job:
         """Set the limit of its total cost; None = no limit of its own. UsageError, Conflict when it has ended."""
+        ...
 
     def go_back(self, job: JobId, checkpoint: str) -> Job:
         """Go on from that checkpoint: a held, ended or running job. NotFound if it has none, Conflict while cancelled."""
+        ...
 
     def checkpoints(self, job: JobId) -> Sequence[Checkpoint]:
         """The job's checkpoints, oldest first."""
+        ...
 
     def protect(self, job: JobId, checkpoint: str, wanted: bool) -> str:
         """Protect a checkpoint from the retention rules, or stop that; returns the checkpoint's full name. NotFound."""
+        ...
 
     def fork(self, job: JobId, checkpoint: str | None, name: str | None) -> Progress:
         """Begin to copy the job as of a checkpoint (None: the newest), see `progress`."""
+        ...
 
     def rehearse(self, job: JobId) -> Progress:
         """Begin to prove that the newest checkpoint can be restored on another machine, see `progress`."""
+        ...
 
     def store_work(self, what: str, job: JobId | None, read: bool, dry_run: bool) -> Progress:
         """Begin "check", "stats" or "gc" of one job or all, see `progress`."""
+        ...
 
     def progress(self, number: str, wait_seconds: float) -> Progress:
         """How far a long command is; waits at most `wait_seconds` for its end. Raises its error, NotFound after a restart."""
+        ...
 
     def call_off(self, number: str) -> None:
         """Cancel a long command."""
+        ...
 
     def checkpoint(self, job: JobId) -> int:
         """Ask for a live checkpoint; returns the sequence that `JobStatus.checkpoint` will reach. Conflict when not running."""
+        ...
 
     def log(self, job: JobId, stream: str, offset: int, limit: int, attempt: int | None = None) -> bytes:
         """One stream from an absolute offset, across all moves; `attempt`: as it was under it. NotFound if it had none."""
+        ...
 
     def printed(self, job: JobId, ask: LogAsk) -> LogFound:
         """Both streams in order. NotFound for an attempt that never had the job, Conflict for `since` without a record."""
+        ...
 
     def outputs(self, job: JobId) -> Sequence[OutputFile]:
         """Published results; Conflict while the job has not ended."""
+        ...
 
     def output(self, job: JobId, path: str) -> Iterator[bytes]:
         """One published result, in pieces."""
+        ...
 
     def ask_partial(self, job: JobId) -> int:
         """Ask for the files that a running job has written so far; the request's number. Conflict when it is on no machine."""
+        ...
 
     def partial(self, job: JobId, number: int) -> PartialSeen:
         """The state of such a request. NotFound; Conflict if it can't be answered any more."""
+        ...
 
     def partial_output(self, job: JobId, number: int, path: str) -> Iterator[bytes]:
         """One of its files, in pieces."""
+        ...
 
     def machine(self, job: JobId) -> Machine:
         """Where to log in to the machine that the job is on, or comes to. Conflict if it has none, or SSH is off."""
+        ...
 
     def costs(self, job: JobId | None, since: datetime | None = None) -> Sequence[CostLine]:
         """The costs by attempt; running ones up to now. `since`: only machines launched then or later."""
+        ...
 
     def usage(self, job: JobId, since: datetime | None = None) -> Sequence[UsageSeen]:
         """Its usage over all attempts, oldest first."""
+        ...
 
     def spots(self) -> Mapping[str, Sequence[SpotSeen]]:
         """When spot was available, by pool, oldest first; only changes."""
+        ...
