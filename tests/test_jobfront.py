@@ -8,10 +8,11 @@ import pytest
 
 from spotsurfer.cli.commands.submit import spec_body
 from spotsurfer.jobspec.parse import read_jobfile
+from spotsurfer.jobspec.validate import checked
 from spotsurfer.model.errors import JobFileError
 from spotsurfer.model.job import JobPort, JobSpec
 from spotsurfer.state.jobs import spec_from_doc, spec_to_doc
-from spotsurfer.web.request_models import PlanBody, checked
+from spotsurfer.web.request_models import PlanBody
 
 BEGIN = 'command = ["serve"]\n'
 WHOLE = (

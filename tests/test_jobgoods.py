@@ -9,10 +9,11 @@ import pytest
 from spotsurfer.cli.commands.submit import spec_body
 from spotsurfer.jobspec.parse import JobRequest, make_request, read_jobfile
 from spotsurfer.jobspec.parse import Origin as JobOrigin
+from spotsurfer.jobspec.validate import checked
 from spotsurfer.model.errors import JobFileError
 from spotsurfer.model.job import InputFetch, SharedMount
 from spotsurfer.state.jobs import spec_from_doc, spec_to_doc
-from spotsurfer.web.request_models import PlanBody, checked
+from spotsurfer.web.request_models import PlanBody
 
 WHOLE = """\
 command = ["run"]

@@ -10,10 +10,11 @@ from spotsurfer_wire.messages import StepRun
 from spotsurfer.cli.commands.submit import spec_body
 from spotsurfer.controller.event_recorder import steps_news
 from spotsurfer.jobspec.parse import read_jobfile
+from spotsurfer.jobspec.validate import checked
 from spotsurfer.model.errors import JobFileError
 from spotsurfer.model.job import JobSpec, JobStep
 from spotsurfer.state.jobs import spec_from_doc, spec_to_doc
-from spotsurfer.web.request_models import PlanBody, checked
+from spotsurfer.web.request_models import PlanBody
 
 STEPS = """
 [[steps]]

@@ -15,7 +15,6 @@ import structlog
 from support.tree import ROOT
 
 from spotsurfer.common import log_setup
-from spotsurfer.common.log_setup import Event, Log
 
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 
@@ -29,25 +28,23 @@ def lines() -> Iterator[io.StringIO]:
 
 
 def _logged(path: Path) -> Iterator[str]:
-    """Names of the events that a file logs, as text or as a member of the list."""
+    """Names of the events that a file logs."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LEVELS and node.args:
             first = node.args[0]
             if isinstance(first, ast.Constant) and isinstance(first.value, str):
                 yield first.value
-            elif isinstance(first, ast.Attribute) and isinstance(first.value, ast.Name) and first.value.id == "Event":
-                yield Event[first.attr].value
 
 
 def test_the_list_of_events_is_closed_and_holds_nothing_else() -> None:
     rooms = (ROOT / "spotsurfer", ROOT / "providers/spotsurfer_providers/aws")
     found = {name for room in rooms for path in room.rglob("*.py") for name in _logged(path)}
-    assert found == {event.value for event in Event}
+    assert found == set(log_setup.EVENTS)
 
 
 def test_a_line_is_json_with_time_and_level(lines: io.StringIO) -> None:
-    Log("room").warning(Event.HOOK_DONE, job="a\nb")
-    Log("room").debug(Event.HOOK_DONE)
+    structlog.get_logger(room="room").warning("hook.done", job="a\nb")
+    structlog.get_logger(room="room").debug("hook.done")
     (line,) = [json.loads(x) for x in lines.getvalue().splitlines()]
     assert (line["event"], line["level"], line["room"], line["job"]) == ("hook.done", "warning", "room", "a\nb")
     assert line["timestamp"].endswith("Z")
@@ -68,12 +65,12 @@ def test_who_logs_to_a_terminal_that_was_closed_goes_on() -> None:
     (terminal, ours), lived = os.openpty(), False
     with contextlib.suppress(OSError), os.fdopen(ours, "w") as stream:  # closing it fails
         log_setup.set_up("info", "text", stream)
-        Log("room").info(Event.HOOK_DONE)
+        structlog.get_logger(room="room").info("hook.done")
         os.close(terminal)
         with pytest.raises(OSError, match="Input/output"):
             print("gone", file=stream, flush=True)
         try:
-            Log("room").info(Event.HOOK_DONE)
+            structlog.get_logger(room="room").info("hook.done")
             lived = True
         finally:
             structlog.reset_defaults()

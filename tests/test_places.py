@@ -30,13 +30,15 @@ def test_roots_data_folder_is_that_of_0_1_0(home: Path, monkeypatch: pytest.Monk
     monkeypatch.undo()
     assert paths.DATA_SYSTEM == "/var/lib/spotsurfer-controller"
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert usual_data_dir({}) == Path("/var/lib/spotsurfer-controller")
+    assert usual_data_dir() == Path("/var/lib/spotsurfer-controller")
 
 
-def test_a_user_has_a_data_folder_in_the_home(home: Path) -> None:
+def test_a_user_has_a_data_folder_in_the_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert usual_data_dir() == home / ".local/share/spotsurfer"
-    assert usual_data_dir({"XDG_DATA_HOME": "/srv/data"}) == Path("/srv/data/spotsurfer")
-    assert usual_data_dir({"XDG_DATA_HOME": "data"}) == home / ".local/share/spotsurfer", "relative ones do not count"
+    monkeypatch.setenv("XDG_DATA_HOME", "/srv/data")
+    assert usual_data_dir() == Path("/srv/data/spotsurfer")
+    monkeypatch.setenv("XDG_DATA_HOME", "data")
+    assert usual_data_dir() == home / ".local/share/spotsurfer", "relative ones do not count"
 
 
 def test_the_user_of_a_service_keeps_the_systems(home: Path) -> None:
@@ -62,7 +64,8 @@ def test_a_user_without_a_controller_asks_the_systems(home: Path, monkeypatch: p
     own.mkdir(parents=True)
     (own / "api.sock").touch()
     assert client_socket() == own / "api.sock"
-    assert client_socket(None, {"SPOTSURFER_CONTROLLER__DATA_DIR": "/srv/mine"}) == Path("/srv/mine/api.sock")
+    monkeypatch.setenv("SPOTSURFER_CONTROLLER__DATA_DIR", "/srv/mine")
+    assert client_socket() == Path("/srv/mine/api.sock")
 
 
 def test_a_user_whose_data_folder_is_closed_asks_the_systems(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spotsurfer.cli.screen import answer_in_json
 from spotsurfer.model.errors import DISK_FULL, UsageError
+from spotsurfer.ports.clock import SystemClock
 
 if TYPE_CHECKING:
+    from spotsurfer.config.settings import Settings
     from spotsurfer.web.client import Client
 
 
@@ -28,12 +32,18 @@ class Session:
 
         return connect(self.config)
 
+    def settings(self, config: Path | None = None) -> Settings:
+        """The settings of `config`, the command's own option, else of the one given before the command. Raises ConfigError."""
+        from spotsurfer.config.settings import load_settings
+
+        return load_settings(config or self.config)
+
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}  # of every group
 COMPLETION_SECONDS = 1.0  # a user waits at the prompt
 SESSION = Session()  # a process is one call; main() fills it
 
-AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else there.")]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else there.", callback=answer_in_json)]
 
 
 def known_jobs(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
@@ -60,6 +70,19 @@ Since = Annotated[
     typer.Option("--since", help="From then on: so long ago, like 2h or 7d, or a date.", show_default=False),
 ]
 Config = Annotated[Path | None, typer.Option("--config", help="Configuration file.", show_default=False)]
+
+
+def moment_of(since: str) -> datetime:
+    """The value of an option --since in UTC. Without a zone it is local time. Raises UsageError."""
+    from spotsurfer.common.units import parse_seconds
+
+    try:
+        if "-" in since:
+            return datetime.fromisoformat(since.strip()).astimezone(UTC)
+        return SystemClock().now() - timedelta(seconds=parse_seconds(since))
+    except (ValueError, OverflowError, OSError):
+        expected = 'expected so long ago, like "2h" or "7d", or a time like 2026-11-25 or "2026-11-25 14:30"'
+        raise UsageError(f"--since is {since!r}, {expected}.") from None
 
 
 def timeout_seconds(text: str) -> float:

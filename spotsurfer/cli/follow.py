@@ -8,10 +8,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
 
 from spotsurfer.cli import screen
-from spotsurfer.cli.screen import clean, complain, paragraph, put_json, tell, when
+from spotsurfer.cli.common import moment_of
+from spotsurfer.cli.screen import clean, complain, is_json, paragraph, put_json, tell, when
+from spotsurfer.common.units import size
 from spotsurfer.model.errors import JobEndedBadly, JobHeld, MoveFailed, SpotsurferError, WaitOver
 from spotsurfer.model.job import ENDED, JobState
 from spotsurfer.web.client import LONG_POLL_SECONDS, Client, Json, job_path, patiently
@@ -22,34 +23,53 @@ QUIET_SECONDS = 2.0  # shorter operations print only their result
 STEP_SECONDS = 1.0
 
 
-def follow(client: Client, path: str, body: Mapping[str, object] | None = None) -> dict[str, Any]:
+class Meter:
+    """A line on standard error about a long operation, from its third second on, and then once a second.
+
+    The line of a terminal is overwritten.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what, self._said, self._open = what, time.monotonic() + QUIET_SECONDS - STEP_SECONDS, False
+
+    def __enter__(self) -> Meter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._open:
+            print(file=sys.stderr, flush=True)
+
+    def bytes(self, stage: str, at: int, of: int) -> None:
+        """Progress in bytes; 0 if the total is not known."""
+        self.count(stage, size(at), size(of) if of else "")
+
+    def count(self, stage: str, at: object, of: object) -> None:
+        """Progress in things without a unit."""
+        if time.monotonic() - self._said < STEP_SECONDS:
+            return
+        self._said = time.monotonic()
+        text = f"{self._what}: {stage}{f' {at} of {of}' if of else ''} …"
+        self._open = sys.stderr.isatty()
+        print(f"\r\x1b[K{text}" if self._open else text, end="" if self._open else "\n", file=sys.stderr, flush=True)
+
+
+def follow(client: Client, path: str, body: Mapping[str, object] | None = None) -> Json:
     """The result of the operation that this POST starts; raises its error. Ctrl-C stops it at the controller, too."""
-    began, number = client.post(path, body), ""
-    number, since, shown = str(began["id"]), time.monotonic(), False
+    state, since = client.post(path, body), time.monotonic()
+    number = state["id"]
     try:
-        while not began["done"]:
-            early = time.monotonic() - since < QUIET_SECONDS
-            began = client.get(f"/v1/work/{number}", wait=STEP_SECONDS if early or sys.stderr.isatty() else LONG_POLL_SECONDS)
-            if not began["done"] and time.monotonic() - since >= QUIET_SECONDS:
-                shown = show(began) or shown
+        with Meter(state["what"]) as meter:
+            while not state["done"]:
+                early = time.monotonic() - since < QUIET_SECONDS
+                wait = STEP_SECONDS if early or sys.stderr.isatty() else LONG_POLL_SECONDS
+                state = client.get(f"/v1/work/{number}", wait=wait)
+                if not state["done"]:
+                    meter.count(state["stage"], state["at"], state["of"])
     except KeyboardInterrupt:
         with suppress(SpotsurferError):
             client.delete(f"/v1/work/{number}")
         raise
-    finally:
-        if shown:
-            print(file=sys.stderr, flush=True)
-    result: dict[str, Any] = began["result"] or {}
-    return result
-
-
-def show(state: Mapping[str, Any]) -> bool:
-    """Print one line, overwritten on a terminal; returns whether it was a terminal."""
-    of = f" {state['at']} of {state['of']}" if state["of"] else ""
-    text = f"{state['what']}: {state['stage']}{of} …"
-    terminal = sys.stderr.isatty()
-    print(f"\r\x1b[K{text}" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
-    return terminal
+    return state["result"] or {}
 
 
 # ---- Timeline and waits
@@ -90,20 +110,13 @@ def id_of(client: Client, job: str) -> str:
     return str(found["id"]) if job in (found["id"], found["spec"]["name"]) else job
 
 
-def newest(client: Client, job: str) -> int:
-    """The number of the newest moment of a job: later ones are news."""
-    return int(client.get(job_path(job, "timeline"), last=1)["next"])
-
-
 def has_ended(job: Json) -> bool:
     """Whether the job is over for good."""
     return JobState(job["state"]) in ENDED
 
 
-def watch(client: Client, job: str | None, since: str | None, as_json: bool) -> None:
+def watch(client: Client, job: str | None, since: str | None) -> None:
     """Print the timeline until the job ends (or for ever): all of one job, or the last lines of all jobs and what is new."""
-    from spotsurfer.cli.points_in_time import since as moment_of
-
     if job is not None:
         job = id_of(client, job)
     first: dict[str, object] = {} if job is not None else {"last": LAST_LINES}
@@ -111,19 +124,17 @@ def watch(client: Client, job: str | None, since: str | None, as_json: bool) -> 
         first = {"since": moment_of(since).isoformat()}
     shown = 0
     for batch in moments(client, job, **first):
-        _print(batch, job is None, as_json)
+        _print(batch, job is None)
         shown = batch[-1]["number"] if batch else shown
         if job and has_ended(patiently(lambda: client.get(job_path(job)), tell)):
             # Lines written between the last batch and the look at the job.
-            _print(_after(client, job, shown, **first)["moments"], job is None, as_json)
+            _print(_after(client, job, shown, **first)["moments"], job is None)
             return
 
 
-def _print(batch: list[Json], with_job: bool, as_json: bool) -> None:
+def _print(batch: list[Json], with_job: bool) -> None:
     for moment in batch:
-        if as_json:
-            put_json(moment, compact=True)
-        elif (text := line(moment, with_job)) is not None:
+        if not put_json(moment, compact=True) and (text := line(moment, with_job)) is not None:
             paragraph(text)
 
 
@@ -137,8 +148,8 @@ def _in_spite_of_ctrl_c(what: str, job: str) -> Iterator[None]:
         raise
 
 
-def until_ended(client: Client, job: str, quiet: bool, limit_seconds: float | None = None) -> Json:
-    """Wait for the end of a job, printing its timeline on stderr unless `quiet`.
+def until_ended(client: Client, job: str, limit_seconds: float | None = None) -> Json:
+    """Wait for the end of a job, printing its timeline on stderr beside plain text.
 
     Raises JobHeld for a job that only its user can resume, WaitOver after `limit_seconds`.
     """
@@ -149,7 +160,7 @@ def until_ended(client: Client, job: str, quiet: bool, limit_seconds: float | No
             left = end - time.monotonic()
             answer = _after(client, job, after, wait=max(min(left, LONG_POLL_SECONDS), 0.0))
             after = answer["next"]
-            for moment in [] if quiet else answer["moments"]:
+            for moment in [] if is_json() else answer["moments"]:
                 if (text := line(moment, with_job=False)) is not None:
                     tell(text)
             found = patiently(lambda: client.get(job_path(job)), tell)

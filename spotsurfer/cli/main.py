@@ -14,8 +14,8 @@ import typer
 import typer.core
 
 import spotsurfer
-from spotsurfer.cli.common import CONTEXT, SESSION, AsJson, examples
-from spotsurfer.cli.screen import complain, hush, put, put_json
+from spotsurfer.cli.common import CONTEXT, SESSION, examples
+from spotsurfer.cli.screen import answer_in_json, complain, hush, put, put_json
 from spotsurfer.cli.table import Commands
 from spotsurfer.model.errors import DISK_FULL, DiskFull, SpotsurferError, UsageError
 
@@ -44,10 +44,8 @@ class _WhenNeeded:
 _CONVERTER: Any = getattr(typer.core, "build_runtime_param", None)  # a private name: another typer may lack it
 
 
-def set_up() -> None:
-    """Install the lazy converters. A typer without them is left alone: it may be slower, and does the same."""
-    if _CONVERTER is not None:
-        typer.core.build_runtime_param = _WhenNeeded  # type: ignore[assignment, attr-defined]
+if _CONVERTER is not None:  # a typer without it is left alone: it may be slower, and does the same
+    typer.core.build_runtime_param = _WhenNeeded  # type: ignore[assignment, attr-defined]
 
 
 # ---- Entry point
@@ -67,7 +65,6 @@ PLAINLY = (
     (re.compile(r"\(s\) \((\S+)\)"), r" \1"),
     (re.compile(r"\(s\) \((.*)\)"), r"s \1"),
 )
-set_up()
 
 app = typer.Typer(
     name="spotsurfer",
@@ -103,18 +100,17 @@ def add(app: typer.Typer) -> None:
     app.command(epilog=examples("spotsurfer version", "spotsurfer version --json"))(version)
 
 
-def version(as_json: AsJson = False) -> None:
+def version() -> None:
     """Say which version this is."""
-    if as_json:
-        put_json({"version": spotsurfer.__version__})
-    else:
-        put(f"spotsurfer {spotsurfer.__version__}")
+    put_json({"version": spotsurfer.__version__})
+    put(f"spotsurfer {spotsurfer.__version__}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. Installed as `spotsurfer`."""
     arguments, SESSION.tail = _split(list(sys.argv[1:] if argv is None else argv))
     hush(False)
+    answer_in_json(False)
     try:
         code = _call(arguments)
         sys.stdout.flush()

@@ -25,38 +25,57 @@ LINES_MAX = 8  # of one value in `pairs`
 RIGHT = frozenset({"#", "cpu", "spent", "list", "saved", "unsaved", "time", "frozen", "size", "new", "age", "usd", "machines"})
 
 
-class _Loudness:
-    """Whether the user asked this call to be quiet."""
+class _Manner:
+    """How the user asked this call to answer."""
 
     quiet = False
+    json = False
 
 
 def hush(wanted: bool) -> None:
     """Switch progress messages and confirmations off or on."""
-    _Loudness.quiet = wanted
+    _Manner.quiet = wanted
 
 
 def is_quiet() -> bool:
     """Whether only errors and requested output are printed."""
-    return _Loudness.quiet
+    return _Manner.quiet
 
 
-def put_json(value: object, compact: bool = False) -> None:
-    """One JSON value on stdout; `compact`: on one line."""
-    print(json.dumps(value, indent=None if compact else 2), flush=True)
+def answer_in_json(wanted: bool) -> bool:
+    """Choose between JSON on stdout, where nothing else is printed then, and plain text. Returns the choice."""
+    _Manner.json = wanted
+    return wanted
+
+
+def is_json() -> bool:
+    """Whether JSON is on stdout, and nothing else."""
+    return _Manner.json
+
+
+def put_json(value: object, compact: bool = False) -> bool:
+    """One JSON value on stdout, if the user asked for that; returns whether. `compact`: on one line."""
+    if is_json():
+        print(json.dumps(value, indent=None if compact else 2), flush=True)
+    return is_json()
 
 
 def put(text: str = "") -> None:
     """A line on stdout."""
-    print(clean(text), flush=True)
+    if not is_json():
+        print(clean(text), flush=True)
 
 
-def say(as_json: bool, answer: object, text: str) -> None:
-    """Confirm an action: the answer as JSON, or a sentence."""
-    if as_json:
-        put_json(answer)
-    elif not is_quiet():
+def confirm(text: str) -> None:
+    """A sentence on stdout, which the user may not want to see."""
+    if not is_quiet():
         put(text)
+
+
+def say(answer: object, text: str) -> None:
+    """Confirm an action: the answer as JSON, or a sentence."""
+    put_json(answer)
+    confirm(text)
 
 
 def tell(text: str) -> None:
@@ -81,6 +100,8 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     A narrow terminal breaks no word and no header. If the last column holds sentences, it is wrapped or goes below its row; if
     that is not enough, the first column goes above it.
     """
+    if is_json():
+        return
     columns = [clean(name) for name in columns]
     cells = [[clean(cell).replace("\n", " ") for cell in row] for row in rows]
     room = width()

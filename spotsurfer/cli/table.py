@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
-from spotsurfer.cli.screen import hush
+from spotsurfer.cli.screen import answer_in_json, hush
 
 PLUGINS = "spotsurfer.cli"  # group of entry points of plug-ins' commands: name = a typer application
 
@@ -74,6 +75,8 @@ TABLE = {
         "agent-runtime": "Build, list, push or unpack the tarball that machines run.",
     },
 }
+# Commands that answer nothing, or have an option --json of their own.
+OWN_WORDS = frozenset({"serve", "hint", "demo", "agent-runtime"})
 KINDS = {"int": "N", "float": "NUMBER"}  # of values, by their Python types
 MODULES = {name: module for module, commands in TABLE.items() for name in commands}
 
@@ -121,32 +124,35 @@ class Commands(TyperGroup):
 
 
 def load(module: str) -> dict[str, Any]:
-    """The commands that a module registers, by name; each gets the option --quiet."""
+    """The commands that a module registers, by name; each gets the options --json (but for OWN_WORDS) and --quiet."""
     app = typer.Typer(rich_markup_mode=None)
     app.callback()(lambda: None)  # a group even with one command
     importlib.import_module(module).add(app)
     found = dict(get_group(app).commands)
     carrier = typer.Typer(rich_markup_mode=None, add_completion=False)
-    carrier.command()(_quietly)
-    quiet = get_command(carrier).params[0]
-    for command in found.values():
-        _complete(command, quiet)
+    carrier.command()(_manner)
+    options = get_command(carrier).params[:2]
+    for name, command in found.items():
+        _complete(command, options[1:] if name in OWN_WORDS else options)
     return found
 
 
-def _quietly(
+def _manner(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="JSON on stdout, nothing else there.", expose_value=False, callback=answer_in_json)
+    ] = False,
     quiet: Annotated[
         bool,
         typer.Option("-q", "--quiet", help="Say nothing but errors and what was asked for.", expose_value=False, callback=hush),
     ] = False,
 ) -> None:
-    """Holds the option that all commands have."""
+    """Holds the options that all commands have."""
 
 
-def _complete(command: Any, quiet: Any) -> None:
-    """Give a command, or those of a group, the option --quiet; show kinds of values in the help in plain words."""
+def _complete(command: Any, options: Sequence[Any]) -> None:
+    """Give a command, or those of a group, these options; show kinds of values in the help in plain words."""
     for inner in getattr(command, "commands", {}).values():
-        _complete(inner, quiet)
+        _complete(inner, options)
     for param in command.params:
         if param.param_type_name == "argument":
             param.display_type = lambda _: ""
@@ -154,4 +160,4 @@ def _complete(command: Any, quiet: Any) -> None:
             kind = param.bare_type().removeprefix("list[").removesuffix("]")
             param.metavar = KINDS.get(kind, "PATH" if param.type_descriptor.is_path else "TEXT")
     if not getattr(command, "commands", None):
-        command.params.append(quiet)
+        command.params += options

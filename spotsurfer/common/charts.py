@@ -68,7 +68,7 @@ def plain(title: str, plots: Sequence[Plot]) -> str:
 
 
 def _whole(title: str, about: str, plots: Sequence[Plot]) -> str:
-    drawn = "".join(f"<h2>{escape(p.title)}</h2>{_draw(p)}" for p in plots)
+    drawn = "".join(f"<h2>{escape(p.title)}</h2>{_lines(p) if isinstance(p, Lines) else _stripes(p)}" for p in plots)
     title = escape(title)
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>{STYLE}</style></head>'
@@ -76,16 +76,12 @@ def _whole(title: str, about: str, plots: Sequence[Plot]) -> str:
     )
 
 
-def _draw(plot: Plot) -> str:
-    return _lines(plot) if isinstance(plot, Lines) else _stripes(plot)
-
-
 def _lines(plot: Lines) -> str:
     xs = [x for s in plot.series for x, _ in s.points]
     ys = [y for s in plot.series for _, y in s.points]
     if not xs:
         return "<p>Nothing to draw.</p>"
-    x, y = _scale(min(xs), max(xs), LEFT, WIDTH - 140), _scale(min(ys), max(ys), HEIGHT - 40, TOP)
+    x, y = _Scale(min(xs), max(xs), LEFT, WIDTH - 140), _Scale(min(ys), max(ys), HEIGHT - 40, TOP)
     parts = [_grid(x, y, (min(xs), max(xs)), (min(ys), max(ys)))]
     parts += [_line(s, i, x, y) for i, s in enumerate(plot.series)]
     parts.append(f'<text x="{(LEFT + WIDTH - 140) / 2}" y="{HEIGHT - 4}" text-anchor="middle">{escape(plot.x)}</text>')
@@ -111,10 +107,6 @@ class _Scale:
         return self._start + (value - self._low) / self._span * self._length
 
 
-def _scale(low: float, high: float, start: float, end: float) -> _Scale:
-    return _Scale(low, high, start, end)
-
-
 def _grid(x: _Scale, y: _Scale, xs: tuple[float, float], ys: tuple[float, float]) -> str:
     parts = []
     for i in range(5):
@@ -127,7 +119,7 @@ def _grid(x: _Scale, y: _Scale, xs: tuple[float, float], ys: tuple[float, float]
 
 def _stripes(plot: Stripes) -> str:
     last = max((end for _, pieces in plot.rows for _, end, _ in pieces), default=1.0)
-    x = _scale(0.0, last, 150, WIDTH - 10)
+    x = _Scale(0.0, last, 150, WIDTH - 10)
     parts, y = [], TOP
     for name, pieces in plot.rows:
         parts.append(f'<text x="4" y="{y + 14}">{escape(name)}</text>')

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +22,21 @@ CONFIG_LOCAL = "spotsurfer.toml"
 SOCKET_NAME = "api.sock"
 
 
-def find_config(explicit: Path | None = None, environment: Mapping[str, str] | None = None) -> Path | None:
+def find_config(explicit: Path | None = None) -> Path | None:
     """The configuration file in force: --config, $SPOTSURFER_CONFIG, ./spotsurfer.toml, the user's, the system's, or none.
 
     The user's is ~/.config/spotsurfer/config.toml, the system's /etc/spotsurfer/config.toml.
 
     Raises ConfigError if a named file is absent.
     """
-    env = os.environ if environment is None else environment
-    named = explicit or (Path(env["SPOTSURFER_CONFIG"]) if env.get("SPOTSURFER_CONFIG") else None)
+    named = explicit or (Path(os.environ["SPOTSURFER_CONFIG"]) if os.environ.get("SPOTSURFER_CONFIG") else None)
     if named is not None:
         if _is_there(named, named.is_dir):
             raise ConfigError(f"Configuration file {named} is a folder: name a file in it.")
         if not _is_there(named, named.is_file):
             raise ConfigError(f"Configuration file {named} is not there: name another one, or call spotsurfer init {named}.")
         return named
-    usual = (Path(CONFIG_LOCAL), _user_config(env), Path(CONFIG_SYSTEM))
+    usual = (Path(CONFIG_LOCAL), _user_config(), Path(CONFIG_SYSTEM))
     return next((p for p in usual if _is_there(p, p.is_file)), None)
 
 
@@ -50,26 +49,26 @@ def _is_there(path: Path, look: Callable[[], bool]) -> bool:
 
 def usual_config() -> Path:
     """The path of this user's configuration that is found from every folder; for root it is the system's."""
-    return Path(CONFIG_SYSTEM) if os.geteuid() == 0 else _user_config(os.environ)
+    return Path(CONFIG_SYSTEM) if os.geteuid() == 0 else _user_config()
 
 
-def _user_config(environment: Mapping[str, str]) -> Path:
-    return _user_folder(environment, "XDG_CONFIG_HOME", ".config") / "config.toml"
+def _user_config() -> Path:
+    return _user_folder("XDG_CONFIG_HOME", ".config") / "config.toml"
 
 
-def usual_data_dir(environment: Mapping[str, str] | None = None) -> Path:
+def usual_data_dir() -> Path:
     """The data folder if no setting names one: the system's if this user may write there, else the user's own.
 
     Root may write there, and the user of a service that was given that folder.
     """
     if os.geteuid() == 0 or os.access(DATA_SYSTEM, os.W_OK):
         return Path(DATA_SYSTEM)
-    return _user_folder(os.environ if environment is None else environment, "XDG_DATA_HOME", ".local/share")
+    return _user_folder("XDG_DATA_HOME", ".local/share")
 
 
-def _user_folder(environment: Mapping[str, str], variable: str, below_home: str) -> Path:
+def _user_folder(variable: str, below_home: str) -> Path:
     """XDG's rule: a relative path in the variable counts as none."""
-    named = Path(environment.get(variable, ""))
+    named = Path(os.environ.get(variable, ""))
     return (named if named.is_absolute() else Path.home() / below_home) / "spotsurfer"
 
 
@@ -87,28 +86,29 @@ def read_config(path: Path | None) -> dict[str, Any]:
         raise ConfigError(f"Configuration file {path} can't be read: {e.strerror}.") from None
 
 
-def client_socket(explicit: Path | None = None, environment: Mapping[str, str] | None = None) -> Path:
+def client_socket(explicit: Path | None = None) -> Path:
     """The socket on which the controller of this configuration answers.
 
     If nothing names one and this user runs none, it is the socket of the system's controller, if that exists.
     """
-    socket = _controller_key("socket", explicit, environment)
+    socket = _controller_key("socket", explicit)
     if socket:
         return Path(socket)
-    if named := _controller_key("data_dir", explicit, environment):
+    if named := _controller_key("data_dir", explicit):
         return Path(named).expanduser() / SOCKET_NAME
-    own, system = usual_data_dir(environment), Path(DATA_SYSTEM)
+    own, system = usual_data_dir(), Path(DATA_SYSTEM)
     # Not Path.exists(), which raises for a folder that this user may not enter.
     return (own if os.access(own / SOCKET_NAME, os.F_OK) or not system.is_dir() else system) / SOCKET_NAME
 
 
-def data_dir(explicit: Path | None = None, environment: Mapping[str, str] | None = None) -> Path:
+def data_dir(explicit: Path | None = None) -> Path:
     """The controller's data folder."""
-    named = _controller_key("data_dir", explicit, environment)
-    return Path(named).expanduser() if named else usual_data_dir(environment)
+    named = _controller_key("data_dir", explicit)
+    return Path(named).expanduser() if named else usual_data_dir()
 
 
-def _controller_key(key: str, explicit: Path | None, environment: Mapping[str, str] | None) -> str:
-    env = os.environ if environment is None else environment
-    section = read_config(find_config(explicit, env)).get("controller", {})
-    return str(env.get(f"SPOTSURFER_CONTROLLER__{key.upper()}") or (isinstance(section, dict) and section.get(key)) or "")
+def _controller_key(key: str, explicit: Path | None) -> str:
+    section = read_config(find_config(explicit)).get("controller", {})
+    return str(
+        os.environ.get(f"SPOTSURFER_CONTROLLER__{key.upper()}") or (isinstance(section, dict) and section.get(key)) or ""
+    )

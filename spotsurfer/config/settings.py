@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from spotsurfer.common import plugins
@@ -56,39 +56,39 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-def one_of(value: str, known: tuple[str, ...]) -> str:
-    """The value if it is known; else raises ValueError."""
-    if value not in known:
-        raise ValueError(f"is {value!r}. {did_you_mean(value, known)}")
-    return value
+def _one_of(*known: str) -> AfterValidator:
+    """One of these words, with letters of any case."""
+
+    def check(value: str) -> str:
+        word = value.lower()
+        if word not in known:
+            raise ValueError(f"is {word!r}. {did_you_mean(word, known)}")
+        return word
+
+    return AfterValidator(check)
+
+
+Network = Annotated[str, _one_of("private", "public")]  # which address of a machine is used
 
 
 # ---- Sections
 
-PORTS = re.compile(r"(\d{1,5})-(\d{1,5})")
+
+def _ports(value: str) -> str:
+    found = re.fullmatch(r"(\d{1,5})-(\d{1,5})", value)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]) <= 65535:
+        raise ValueError(f'is {value!r}, expected the first and the last port, like "20500-20999"')
+    return value
 
 
 class FrontSection(Section):
     """[front]: addresses on which ports of jobs are answered."""
 
     address: str = "127.0.0.1"
-    ports: str = "20500-20999"
+    ports: Annotated[str, AfterValidator(_ports)] = "20500-20999"
     wait: Interval = 600.0
-    connections_max: int = Field(512, ge=1, le=100_000)
-    machines: str = "private"
-
-    @field_validator("ports")
-    @classmethod
-    def _ports(cls, value: str) -> str:
-        found = PORTS.fullmatch(value)
-        if found is None or not 1 <= int(found[1]) <= int(found[2]) <= 65535:
-            raise ValueError(f'is {value!r}, expected the first and the last port, like "20500-20999"')
-        return value
-
-    @field_validator("machines")
-    @classmethod
-    def _machines(cls, value: str) -> str:
-        return one_of(value.lower(), ("private", "public"))
+    connections_max: int = Field(default=512, ge=1, le=100_000)
+    machines: Network = "private"
 
     @property
     def range(self) -> range:
@@ -97,24 +97,20 @@ class FrontSection(Section):
         return range(int(first), int(last) + 1)
 
 
-LOOKS = (10.0, 20.0, 30.0, 60.0)
+def _whole_windows(value: float) -> float:
+    if value not in (10.0, 20.0, 30.0, 60.0):
+        raise ValueError(f"is {value:g} seconds, expected 10, 20, 30 or 60: whole windows of usage that make up a minute")
+    return value
 
 
 class SizeSection(Section):
     """[size]: how running jobs may move to other types, if a size policy decides about them."""
 
-    look_seconds: Interval = 60.0
-    moves_per_hour: int = Field(12, ge=3)
+    look_seconds: Annotated[Interval, AfterValidator(_whole_windows)] = 60.0
+    moves_per_hour: int = Field(default=12, ge=3)
     cool_down_seconds: Seconds = 0.0
-    cpu_factor: float = Field(4.0, ge=1)
-    memory_factor: float = Field(4.0, ge=1)
-
-    @field_validator("look_seconds")
-    @classmethod
-    def _look(cls, value: float) -> float:
-        if value not in LOOKS:
-            raise ValueError(f"is {value:g} seconds, expected 10, 20, 30 or 60: whole windows of usage that make up a minute")
-        return value
+    cpu_factor: float = Field(default=4.0, ge=1)
+    memory_factor: float = Field(default=4.0, ge=1)
 
     def as_rules(self) -> SizeRules:
         """The same values as `SizeRules`, for decisions."""
@@ -126,17 +122,14 @@ class SshSection(Section):
 
     user: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_.-]*$")] | None = None
     key_file: AbsolutePath | None = None
-    port: int = Field(22, ge=1, le=65535)
-    address: str = "private"
+    port: int = Field(default=22, ge=1, le=65535)
+    address: Network = "private"
     nudge: bool = False
 
-    @field_validator("address")
-    @classmethod
-    def _address(cls, value: str) -> str:
-        return one_of(value.lower(), ("private", "public"))
 
-
-STORE_SCHEMES = ("file", "memory", "s3", "gs", "az", "abfs")
+def _listens(value: str) -> str:
+    listen_address(value)
+    return value
 
 
 class ControllerSection(Section):
@@ -144,52 +137,34 @@ class ControllerSection(Section):
 
     data_dir: AbsolutePath = Field(default_factory=usual_data_dir)
     socket: AbsolutePath | None = None
-    listen: str | None = None
+    listen: Annotated[str, AfterValidator(_listens)] | None = None
     token_file: AbsolutePath | None = None
     tick_seconds: Interval = 4.0
     hurry_seconds: Interval = 0.25
     offers_seconds: Interval = 30.0
-    log_level: str = "info"
-    log_format: str = "auto"
+    log_level: Annotated[str, _one_of("debug", "info", "warning", "error")] = "info"
+    log_format: Annotated[str, _one_of("auto", "json", "text")] = "auto"
 
-    @field_validator("listen")
-    @classmethod
-    def _listen(cls, value: str | None) -> str | None:
-        if value is not None:
-            listen_address(value)
-        return value
 
-    @field_validator("log_level")
-    @classmethod
-    def _level(cls, value: str) -> str:
-        return one_of(value.lower(), ("debug", "info", "warning", "error"))
-
-    @field_validator("log_format")
-    @classmethod
-    def _format(cls, value: str) -> str:
-        return one_of(value.lower(), ("auto", "json", "text"))
+def _store_url(value: str) -> str:
+    if not re.match("(?:file|memory|s3|gs|az|abfs)://", value):
+        raise ValueError(f"is {value!r}, expected a URL like file:///srv/store, s3://bucket/prefix, gs://… or az://…")
+    return value
 
 
 class StoreSection(Section):
     """[store]: shared storage."""
 
-    url: str | None = None
+    url: Annotated[str, AfterValidator(_store_url)] | None = None
     options: dict[str, str] = Field(default_factory=dict)
     key_file: AbsolutePath | None = None
-
-    @field_validator("url")
-    @classmethod
-    def _url(cls, value: str | None) -> str | None:
-        if value is not None and not re.match(rf"(?:{'|'.join(STORE_SCHEMES)})://", value):
-            raise ValueError(f"is {value!r}, expected a URL like file:///srv/store, s3://bucket/prefix, gs://… or az://…")
-        return value
 
 
 class LimitsSection(Section):
     """[limits]: limits that no job may exceed, and tolerated times of silence."""
 
-    instances_max: int = Field(20, ge=1)
-    gpus_max: int | None = Field(None, ge=0)
+    instances_max: int = Field(default=20, ge=1)
+    gpus_max: int | None = Field(default=None, ge=0)
     hourly_max_usd: Annotated[UsdMicros, Field(gt=0)] | None = None
     ageing_seconds: Interval = 600.0
     stay_seconds: Interval = 120.0
@@ -202,8 +177,8 @@ class LimitsSection(Section):
     listing_lag_seconds: Seconds = 30.0
     deadline_reserve_seconds: Seconds = 300.0
     drain_reserve_seconds: Seconds = 300.0
-    restore_failures_max: int = Field(1, ge=1)
-    launch_failures_max: int = Field(20, ge=1)
+    restore_failures_max: int = Field(default=1, ge=1)
+    launch_failures_max: int = Field(default=20, ge=1)
     last_report_seconds: Seconds = 10.0
     refusal_seconds: Seconds = 1800.0
     release_again_seconds: Interval = 60.0
@@ -228,29 +203,24 @@ class AgentSection(Section):
     limit_seconds: Seconds = 0.0
     ready_limit_seconds: Interval = 3600.0
     hurry_seconds: Interval = 0.25
-    cache_bytes: int = Field(0, ge=0)
+    cache_bytes: int = Field(default=0, ge=0)
     checkpoint_interval: Interval | None = None
 
 
 class CheckpointSection(Section):
     """[checkpoint]: resources that a machine spends on making and reading checkpoints, and their form."""
 
-    memory_bytes: int = Field(0, ge=0)
-    threads: int = Field(2, ge=1, le=64)
-    compression: str = "auto"
+    memory_bytes: int = Field(default=0, ge=0)
+    threads: int = Field(default=2, ge=1, le=64)
+    compression: Annotated[str, _one_of("auto", "none", "lz4", "zstd")] = "auto"
     encrypt: bool = False
     lazy: bool = True
-
-    @field_validator("compression")
-    @classmethod
-    def _compression(cls, value: str) -> str:
-        return one_of(value.lower(), ("auto", "none", "lz4", "zstd"))
 
 
 class ImagesSection(Section):
     """[images]: container images that jobs bring along."""
 
-    cache_bytes: int = Field(0, ge=0)
+    cache_bytes: int = Field(default=0, ge=0)
     authorities: list[AbsolutePath] = Field(default_factory=list)
     insecure_registries: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]+(:[0-9]+)?$")]] = Field(default_factory=list)
 
@@ -258,14 +228,14 @@ class ImagesSection(Section):
 class InputsSection(Section):
     """[inputs]: downloads for jobs; `options` by the beginning of an address, longer ones win; in obstore's names."""
 
-    cache_bytes: int = Field(0, ge=0)
+    cache_bytes: int = Field(default=0, ge=0)
     options: dict[str, dict[str, str]] = Field(default_factory=dict)
 
 
 class RetentionSection(Section):
     """[retention]: which checkpoints are kept."""
 
-    newest: int = Field(3, ge=1)
+    newest: int = Field(default=3, ge=1)
     ended: Seconds = 7 * 86400.0
     wait: Seconds = 600.0
     every: Interval = 60.0
@@ -337,19 +307,19 @@ class Settings(BaseSettings):
     )
     controller: ControllerSection = Field(default_factory=ControllerSection)
     store: StoreSection = Field(default_factory=StoreSection)
-    limits: LimitsSection = Field(default_factory=lambda: LimitsSection.model_validate({}))
-    agent: AgentSection = Field(default_factory=lambda: AgentSection.model_validate({}))
-    checkpoint: CheckpointSection = Field(default_factory=lambda: CheckpointSection.model_validate({}))
-    images: ImagesSection = Field(default_factory=lambda: ImagesSection.model_validate({}))
-    inputs: InputsSection = Field(default_factory=lambda: InputsSection.model_validate({}))
-    retention: RetentionSection = Field(default_factory=lambda: RetentionSection.model_validate({}))
+    limits: LimitsSection = Field(default_factory=LimitsSection)
+    agent: AgentSection = Field(default_factory=AgentSection)
+    checkpoint: CheckpointSection = Field(default_factory=CheckpointSection)
+    images: ImagesSection = Field(default_factory=ImagesSection)
+    inputs: InputsSection = Field(default_factory=InputsSection)
+    retention: RetentionSection = Field(default_factory=RetentionSection)
     provider: ProviderSection = Field(default_factory=ProviderSection)
     policy: PolicySection = Field(default_factory=PolicySection)
-    size: SizeSection = Field(default_factory=lambda: SizeSection.model_validate({}))
+    size: SizeSection = Field(default_factory=SizeSection)
     hooks: HooksSection = Field(default_factory=HooksSection)
     secrets: SecretsSection = Field(default_factory=SecretsSection)
-    front: FrontSection = Field(default_factory=lambda: FrontSection.model_validate({}))
-    ssh: SshSection = Field(default_factory=lambda: SshSection.model_validate({}))
+    front: FrontSection = Field(default_factory=FrontSection)
+    ssh: SshSection = Field(default_factory=SshSection)
     runtime: RuntimeSection = Field(default_factory=RuntimeSection)
 
     @classmethod

@@ -43,7 +43,7 @@ from spotsurfer.controller.observe import Observer
 from spotsurfer.controller.schedule import Repeated, Schedule
 from spotsurfer.controller.service import ControllerService
 from spotsurfer.core.scheduling.deadline import USUAL_SECONDS
-from spotsurfer.ingress.listener import Listener, ListenerRules
+from spotsurfer.ingress.listener import Listener
 from spotsurfer.model.errors import ConfigError, DiskFull, StoreUnwritable
 from spotsurfer.model.job import SIZE_OFF
 from spotsurfer.ports.clock import Clock, SystemClock
@@ -203,7 +203,7 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
     _close_journal(engine, clock)
     ways = (lambda: loop.last_seen, observer.instance_of, lambda job: commands.resume(job, FRONT))
     doors = FrontDoors(Sources(engine, clock, provider, *ways), settings.front.range, settings.front.machines == "public")
-    front = Listener(ListenerRules(settings.front.address, settings.front.wait, settings.front.connections_max), doors)
+    front = Listener(doors, settings.front.address, settings.front.wait, settings.front.connections_max)
     loop.idleness.connections = front.connections
     service = ControllerService(
         family=family,

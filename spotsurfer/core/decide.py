@@ -17,7 +17,6 @@ from spotsurfer.core.scheduling import launch
 from spotsurfer.core.scheduling.capacity import out_of_memory, over_budget
 from spotsurfer.core.scheduling.launch import Planner
 from spotsurfer.core.scheduling.suspension import coming_back, failed_drain, idle
-from spotsurfer.model import exit_codes
 from spotsurfer.model.actions import (
     Action,
     Ask,
@@ -227,7 +226,7 @@ def _of_done(seen: JobSeen, head: HeadSeen) -> Action | None:
     job = seen.job
     if not finished(seen):
         if job.failures < head.failures:
-            why = f"{exit_codes.ended(head.exit_code, head.undelivered)}; retry {head.failures} of {job.spec.retries}"
+            why = f"{head.how_it_ended}; retry {head.failures} of {job.spec.retries}"
             return Retry(job.id, head.exit_code or 0, why)
         return None
     if head.cancelled:
@@ -237,7 +236,7 @@ def _of_done(seen: JobSeen, head: HeadSeen) -> Action | None:
     if job.state is JobState.QUEUED:
         return EndJob(job.id, JobEvent.ATTEMPT_PLANNED, "its command has ended")
     event = JobEvent.SUCCEEDED if head.succeeded else JobEvent.FAILED
-    return EndJob(job.id, event, exit_codes.ended(head.exit_code, head.undelivered), head.exit_code)
+    return EndJob(job.id, event, head.how_it_ended, head.exit_code)
 
 
 def _of_hold(seen: JobSeen, own: Sequence[AttemptView]) -> Action | None:

@@ -22,7 +22,7 @@ from spotsurfer.agent_runtime import provision
 from spotsurfer.config.settings import Settings, load_settings
 from spotsurfer.demo import environment, runs
 from spotsurfer.demo.environment import Stage
-from spotsurfer.demo.runs import Director, Story, failures, figures
+from spotsurfer.demo.runs import Story, failures, figures
 from spotsurfer.model.errors import NotRoot, SpotsurferError
 
 # ---- Live view: the machines, their work, and the last moments; plain lines without a terminal.
@@ -157,9 +157,11 @@ def run(folder: Path, console: Console, settings: Settings) -> dict[str, Any]:
     runtime = provision.ready(settings, lambda line: console.print(line, markup=False))
     console.print("drawing 40-fold reads from the genome of E. coli 536 (once)")
     files = environment.make(folder / "reads")
-    config, job = environment.write(folder / "surf", folder / "reads", runtime.path.parent)
+    config, job = environment.write(folder / "surf", folder / "reads", runtime.path.parent, runs.SCENARIO)
     stage = Stage(config, folder / "surf")
-    _clear(stage, folder / "surf" / "data")
+    if (folder / "surf" / "data").exists():  # of an earlier demonstration: boxes first, then its files
+        stage.clean()
+        shutil.rmtree(folder / "surf" / "data")
     console.print(f"two runs of the same command at the same time: {' '.join(environment.COMMAND)}", markup=False)
     console.print("  one undisturbed on this host, one surfing: spotsurfer submit assembly.toml")
     undisturbed = runs.PlainRun(environment.COMMAND, folder / "undisturbed", files, environment.RESULT)
@@ -176,23 +178,16 @@ def run(folder: Path, console: Console, settings: Settings) -> dict[str, Any]:
             signal.signal(number, handler)
 
 
-def _clear(stage: Stage, data: Path) -> None:
-    """Remove the remains of an earlier demonstration: boxes first, then its files."""
-    if data.exists():
-        stage.clean()
-        shutil.rmtree(data)
-
-
 def _surf(stage: Stage, folder: Path, job: Path, undisturbed: runs.PlainRun, console: Console) -> dict[str, Any]:
     stage.start()
-    story = Story(stage.call("submit", str(job))["id"])
     with View(console) as view:
+        story = Story(stage, stage.call("submit", str(job))["id"], view.say)
 
         def draw(now: Story) -> None:
             undisturbed.poll()
             view.draw(now)
 
-        Director(stage, story, view.say).play(draw)
+        story.play(draw)
     if story.show["state"] != "succeeded":
         raise SpotsurferError(f"the job {story.show['state']}: {story.show['reason']}")
     results = folder / "surf" / "results"

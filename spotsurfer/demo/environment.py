@@ -59,21 +59,17 @@ def make(folder: Path) -> list[Path]:
         ["wgsim", *size, str(plain), *map(str, drawn)], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     for made, final in zip(drawn, files, strict=True):
-        _pack(made, final)
+        part = final.with_suffix(".part")
+        # Without a name or time inside, so that the bytes are the same each time.
+        with made.open("rb") as reads, part.open("wb") as raw, gzip.GzipFile("", "wb", 1, raw, mtime=0) as packed:
+            shutil.copyfileobj(reads, packed, 1 << 20)
+        part.replace(final)
+        made.unlink()
     plain.unlink()
     return files
 
 
-def _pack(made: Path, final: Path) -> None:
-    """Compress without a name or time inside, so that the bytes are the same each time; whole or not at all."""
-    part = final.with_suffix(".part")
-    with made.open("rb") as source, part.open("wb") as raw, gzip.GzipFile("", "wb", 1, raw, mtime=0) as packed:
-        shutil.copyfileobj(source, packed, 1 << 20)
-    part.replace(final)
-    made.unlink()
-
-
-# ---- Scenario of the simulated cloud, and the files that a user and an operator would write.
+# ---- Command, and the files that a user and an operator would write.
 
 # One thread: with two, undisturbed runs of MEGAHIT 1.2.9 differ from each other, and nothing could be compared. The command
 # skips MEGAHIT's local assembly step, so that the whole fits into minutes.
@@ -82,30 +78,6 @@ COMMAND += ["--no-local", "--k-min", "21", "--k-max", "141", "--k-step", "10"]
 RESULT = "assembly/final.contigs.fa"
 INTERVAL_SECONDS = 10
 TYPE = "m6i.large"
-
-# The n-th spot machine meets its fate so many seconds after its launch. Between the first reclaim and the loss the user
-# asks for a move; with the last reclaim spot is sold out for a while, so the job falls back to on-demand, then returns.
-SCENARIO = """\
-[[reclaim]]
-launch = 1
-after_seconds = 22
-notice_seconds = 30
-
-[[reclaim]]
-launch = 3
-after_seconds = 35
-notice_seconds = 0
-
-[[reclaim]]
-launch = 4
-after_seconds = 22
-notice_seconds = 30
-
-[[outage]]
-market = "spot"
-at_reclaim = 3
-seconds = 20
-"""
 
 CONFIG = """\
 [controller]
@@ -157,14 +129,15 @@ memory = "4G"
 """
 
 
-def write(folder: Path, reads: Path, runtime: Path) -> tuple[Path, Path]:
+def write(folder: Path, reads: Path, runtime: Path, plot: str) -> tuple[Path, Path]:
     """Write configuration and job file; the job file lies beside the reads, because its inputs are relative to it.
 
     `runtime` is the folder of the agent's runtime, which outlives the demonstration's data.
+    `plot`: what the simulated cloud does, in TOML.
     """
     folder.mkdir(parents=True, exist_ok=True)
     scenario, config, job = folder / "scenario.toml", folder / "spotsurfer.toml", reads / "assembly.toml"
-    scenario.write_text(SCENARIO)
+    scenario.write_text(plot)
     config.write_text(CONFIG.format(data_dir=folder / "data", scenario=scenario, type=TYPE, runtime=runtime))
     job.write_text(JOB.format(command=COMMAND, result=RESULT, interval=INTERVAL_SECONDS).replace("'", '"'))
     return config, job
@@ -208,17 +181,12 @@ class Stage:
         while time.monotonic() < end:
             if self._process.poll() is not None:
                 break
-            if (
-                subprocess.run([*SELF, "list", "--json"], env=self._environment, capture_output=True, check=False).returncode
-                == 0
-            ):
+            asked = subprocess.run([*SELF, "list", "--json"], env=self._environment, capture_output=True, check=False)
+            if asked.returncode == 0:
                 return
             time.sleep(0.2)
-        raise HostUnfit(f"the controller did not start: {self._last_words()}")
-
-    def _last_words(self) -> str:
-        lines = self._log.read_text(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "it said nothing"
+        said = self._log.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+        raise HostUnfit(f"the controller did not start: {said[-1]}")
 
     def kill(self) -> None:
         """Kill the controller as a power cut would."""

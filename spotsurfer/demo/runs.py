@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -91,63 +91,77 @@ def md5_of(path: Path) -> str:
 # ---- Surfed run: follows the job, asks for a move, kills the controller in the middle of it, and starts it again.
 
 Json = dict[str, Any]
+# The n-th spot machine meets its fate so many seconds after its launch. Between the first reclaim and the loss the user asks
+# for a move, and the controller is killed in the middle of it. With the last reclaim spot is sold out for a while, so the job
+# falls back to on-demand, then returns.
+SCENARIO = """\
+[[reclaim]]
+launch = 1
+after_seconds = 22
+notice_seconds = 30
+
+[[reclaim]]
+launch = 3
+after_seconds = 35
+notice_seconds = 0
+
+[[reclaim]]
+launch = 4
+after_seconds = 22
+notice_seconds = 30
+
+[[outage]]
+market = "spot"
+at_reclaim = 3
+seconds = 20
+"""
 SETTLED_SECONDS = 12  # work of the second machine before the user asks for a move
 LIMIT_SECONDS = 1500
 
 
-@dataclass
 class Story:
-    """What happened so far."""
+    """What happened to the job so far. It plays the user and the accident; the scenario and spotsurfer do all the rest."""
 
-    job: str
-    moments: list[Json] = field(default_factory=list)
-    show: Json = field(default_factory=dict)
-    controller_kills: int = 0
-    asked: bool = False
-
-
-class Director:
-    """Plays the user and the accident; the scenario and spotsurfer do all the rest."""
-
-    def __init__(self, stage: Stage, story: Story, tell: Callable[[str], None]) -> None:
+    def __init__(self, stage: Stage, job: str, tell: Callable[[str], None]) -> None:
+        self.job = job
+        self.moments: list[Json] = []
+        self.show: Json = {}
+        self.controller_kills = 0
+        self._asked = False
         self._stage = stage
-        self._story = story
         self._tell = tell
 
-    def play(self, draw: Callable[[Story], None]) -> Story:
+    def play(self, draw: Callable[[Story], None]) -> None:
         """Play until the job has ended; raises SpotsurferError if it takes too long."""
-        story = self._story
         end = time.monotonic() + LIMIT_SECONDS
         while time.monotonic() < end:
-            story.show = self._stage.ask(f"/v1/jobs/{story.job}")
-            story.moments = self._stage.ask(f"/v1/jobs/{story.job}/timeline")["moments"]
-            draw(story)
-            if story.show["state"] in ("succeeded", "failed", "cancelled") and self._released():
-                return story
+            self.show = self._stage.ask(f"/v1/jobs/{self.job}")
+            self.moments = self._stage.ask(f"/v1/jobs/{self.job}/timeline")["moments"]
+            draw(self)
+            released = all(a["state"] in ("released", "refused") for a in self.show["attempts"])
+            if self.show["state"] in ("succeeded", "failed", "cancelled") and released:
+                return
             self._act()
             time.sleep(LOOK_SECONDS)
-        raise SpotsurferError(f"the job did not end within {LIMIT_SECONDS} s: see `spotsurfer show {story.job}`")
-
-    def _released(self) -> bool:
-        return all(a["state"] in ("released", "refused") for a in self._story.show["attempts"])
+        raise SpotsurferError(f"the job did not end within {LIMIT_SECONDS} s: see `spotsurfer show {self.job}`")
 
     def _act(self) -> None:
-        second = [a for a in self._story.show["attempts"] if a["number"] == 2 and a["state"] == "running"]
-        if second and not self._story.asked and _age(second[0]["since"]) >= SETTLED_SECONDS:
-            self._story.asked = True
+        second = [a for a in self.show["attempts"] if a["number"] == 2 and a["state"] == "running"]
+        if second and not self._asked and _age(second[0]["since"]) >= SETTLED_SECONDS:
+            self._asked = True
             self._tell("the user asks for a move: spotsurfer move assembly")
-            self._stage.call("move", self._story.job)
-        if self._story.asked and not self._story.controller_kills and self._in_the_middle():
+            self._stage.call("move", self.job)
+        if self._asked and not self.controller_kills and self._in_the_middle():
             self._tell("the controller is killed with -9 in the middle of the move")
             self._stage.kill()
-            self._story.controller_kills += 1
+            self.controller_kills += 1
             time.sleep(3)
             self._tell("and started again")
             self._stage.start()
 
     def _in_the_middle(self) -> bool:
         """Whether the old machine has its order for the final save, and the new one waits."""
-        states = {a["state"] for a in self._story.show["attempts"]}
+        states = {a["state"] for a in self.show["attempts"]}
         return "draining" in states or ("running" in states and bool(states & {"booting", "ready"}))
 
 

@@ -11,8 +11,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -42,10 +42,6 @@ class Finding:
     text: str
     remedy: str = ""
     check: str = ""
-
-    def as_dict(self) -> dict[str, str]:
-        """For JSON."""
-        return asdict(self)
 
 
 def ok(text: str) -> Finding:
@@ -82,10 +78,7 @@ TIME_ERROR = 5  # of adjtimex(2): the kernel's clock is not synchronized
 
 def system(_: Settings) -> Finding:
     """Distribution, kernel, processor."""
-    try:
-        name = platform.freedesktop_os_release().get("PRETTY_NAME", "Linux")
-    except OSError:
-        name = "unknown distribution"
+    name = _release("PRETTY_NAME") or "unknown distribution"
     text = f"{name}, kernel {platform.release()}, {platform.machine()}, {os.cpu_count()} processors"
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         return fail(text, "the agent's runtime is built for x86-64 Linux: use such a machine")
@@ -122,8 +115,9 @@ def namespaces(_: Settings) -> Finding:
 def control_groups(_: Settings) -> Finding:
     """CPU, memory and freezer, in either version; in version 2, whether a group of our own really gets them."""
     second = CGROUPS / "cgroup.controllers"
-    unified = _words(second) | {"freezer"} if second.exists() else set[str]()  # version 2 can always freeze
-    old = {word for options in _mounted("cgroup") for word in options.split(",")}
+    unified = set(second.read_text().split()) | {"freezer"} if second.exists() else set[str]()  # version 2 can always freeze
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    old = {word for mount in mounts if mount[2] == "cgroup" for word in mount[3].split(",")}
     for version, controllers in ((2, unified), (1, old)):
         if controllers >= CONTROLLERS:
             found = preflight.try_cgroup([sys.executable]) if version == 2 and os.geteuid() == 0 else None
@@ -161,7 +155,8 @@ def tools(_: Settings) -> Finding:
 
 def memory(_: Settings) -> Finding:
     """Memory for jobs."""
-    facts = _meminfo()
+    rows = [line.split() for line in Path("/proc/meminfo").read_text().splitlines()]
+    facts = {row[0].rstrip(":"): int(row[1]) << 10 for row in rows if len(row) == 3}
     total, free = facts.get("MemTotal", 0), facts.get("MemAvailable", 0)
     text = f"{size(free)} of {size(total)} memory are free"
     if free < MEMORY_FEW_BYTES:
@@ -212,20 +207,6 @@ def _runs(command: list[str]) -> bool:
         return False
 
 
-def _words(path: Path) -> set[str]:
-    return set(path.read_text().split())
-
-
-def _mounted(kind: str) -> list[str]:
-    rows = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
-    return [row[3] for row in rows if row[2] == kind]
-
-
-def _meminfo() -> Mapping[str, int]:
-    rows = [line.split() for line in Path("/proc/meminfo").read_text().splitlines()]
-    return {row[0].rstrip(":"): int(row[1]) << 10 for row in rows if len(row) == 3}
-
-
 # ---- Software: the agent's runtime and its CRIU, the provider, the store, the controller.
 
 BUILD = "`spotsurfer agent-runtime build` makes it, or says what is missing; `spotsurfer serve` does so by itself"
@@ -260,7 +241,7 @@ def mirror(settings: Settings) -> Finding:
     """The source of the runtime's packages."""
     if settings.runtime.mirror or os.environ.get("SPOTSURFER_DEBIAN_MIRROR"):
         return ok(f"Debian mirror: {settings.runtime.mirror or os.environ['SPOTSURFER_DEBIAN_MIRROR']}")
-    if _distribution() == "debian":
+    if _release("ID") == "debian":
         return ok("Debian: its own mirror is used for the agent's packages")
     remedy = "set [runtime] mirror to the address of a Debian mirror before the runtime is built"
     if _facts(settings) is not None:
@@ -324,7 +305,10 @@ def store(settings: Settings) -> Finding:
     url = settings.store_url
     local = Path(unquote(urlsplit(url).path)) if url.startswith("file://") else None
     if local is not None and not local.is_dir():
-        return _to_be_made(local)
+        parent = existing(local)
+        if not os.access(parent, os.W_OK | os.X_OK):
+            return fail(f"{local} can't be made: {parent} is not writable", "run as root, or set [store] url")
+        return ok(f"{local} will be made by the controller")
     key, data = f"doctor-{secrets.token_hex(8)}", b"spotsurfer doctor"
     try:
         opened = open_for(settings)
@@ -361,7 +345,10 @@ def owner(settings: Settings) -> Finding:
         return fail(f"its owner can't be read: {str(e).splitlines()[0]}", "check [store] url and options")
     if family is None:
         return ok("nobody's yet")
-    ours = _family(settings.controller.data_dir)
+    try:
+        ours = db.look_read_only(settings.controller.data_dir / "state.db").family
+    except SpotsurferError:
+        ours = None
     if ours is not None and ours != family:
         remedy = "use the data_dir of that family, `spotsurfer restore` or `spotsurfer adopt`, or another [store] url"
         return fail(f"belongs to controller family {family}, this data_dir is {ours}", remedy)
@@ -405,13 +392,6 @@ def _in_use(info: dict[str, Any]) -> list[str]:
     ]
 
 
-def _to_be_made(folder: Path) -> Finding:
-    parent = existing(folder)
-    if not os.access(parent, os.W_OK | os.X_OK):
-        return fail(f"{folder} can't be made: {parent} is not writable", "run as root, or set [store] url")
-    return ok(f"{folder} will be made by the controller")
-
-
 def _facts(settings: Settings) -> dict[str, Any] | None:
     try:
         facts: dict[str, Any] = json.loads((settings.runtime_dir / "current" / "RUNTIME.json").read_text())
@@ -420,19 +400,12 @@ def _facts(settings: Settings) -> dict[str, Any] | None:
     return facts
 
 
-def _distribution() -> str:
+def _release(key: str) -> str:
+    """What os-release(5) says of this host; "" = nothing."""
     try:
-        return platform.freedesktop_os_release().get("ID", "")
+        return platform.freedesktop_os_release().get(key, "")
     except OSError:
         return ""
-
-
-def _family(data_dir: Path) -> str | None:
-    """The family in the controller's database, read without making or changing one."""
-    try:
-        return db.look_read_only(data_dir / "state.db").family
-    except SpotsurferError:
-        return None
 
 
 # ---- List of checks
@@ -472,15 +445,9 @@ def examine(settings: Settings, checks: Sequence[tuple[str, Check]] = CHECKS) ->
             far = name in OF_BOXES and settings.provider.name != HERE
             found = ok(f"not needed: machines are those of {settings.provider.name}") if far else check(settings)
         except Exception as e:
-            found = _broken(e)
+            if isinstance(e, PermissionError) and e.filename:
+                found = closed(e.filename)
+            else:
+                found = fail(f"could not be checked: {type(e).__name__}: {e}", "report this")
         findings.append(replace(found, check=name))
     return findings
-
-
-def _broken(error: Exception) -> Finding:
-    if isinstance(error, PermissionError) and error.filename:
-        return closed(error.filename)
-    return fail(f"could not be checked: {type(error).__name__}: {error}", "report this")
-
-
-__all__ = ["CHECKS", "OF_RUNTIME", "Finding", "examine"]

@@ -7,13 +7,14 @@ import contextlib
 import socket
 import struct
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
 from spotsurfer.model.errors import SpotsurferError
-from spotsurfer.model.job import ENDED, Attempt, AttemptState, HeldBy, InstanceId, JobId, Wish, rehearses
+from spotsurfer.model.job import ENDED, Attempt, AttemptState, HeldBy, InstanceId, JobId, JobPort, Wish, rehearses
 from spotsurfer.model.snapshot import JobSeen
 
 # ---- Relay: carries bytes both ways between two connections, ends included.
@@ -135,8 +136,24 @@ LOOK_SECONDS = 0.2
 ACCEPT_SECONDS = 60.0
 
 
-class Ways(Protocol):
-    """A visit's interface to the controller. All methods but `place` may block, and are called in threads."""
+class Doors(Protocol):
+    """The front's interface to the controller. All methods but `ports`, `place` and `now` may block; threads call them."""
+
+    def ports(self) -> Mapping[JobId, tuple[JobPort, ...]]:
+        """Ports of all jobs that have not ended. Does not block."""
+        ...
+
+    def listens(self, job: JobId, name: str) -> int | None:
+        """The front's own port for a job's port, the same each time; None if all are in use."""
+        ...
+
+    def taken(self, job: JobId, name: str) -> None:
+        """Another program has that port: choose another one next time, unless it was used before."""
+        ...
+
+    def forget(self, jobs: Iterable[JobId]) -> None:
+        """Only these jobs still have ports; forget all others."""
+        ...
 
     def place(self, job: JobId) -> Target:
         """The job's present target."""
@@ -162,7 +179,7 @@ class Visit:
     job: JobId
     door: int
     client: Stream
-    ways: Ways
+    doors: Doors
     attempt: int = 0  # that it is carried to; 0 = it waits
     machine: Stream | None = None
 
@@ -185,12 +202,12 @@ class Visit:
         """The connection to the job; None if waiting makes no sense any longer."""
         until = asyncio.get_running_loop().time() + wait_seconds
         while asyncio.get_running_loop().time() < until and not self.client.gone:
-            place = self.ways.place(self.job)
+            place = self.doors.place(self.job)
             if place.at is At.AWAY:
                 return None
             if place.at is At.SLEEPS:
                 with contextlib.suppress(SpotsurferError):
-                    await asyncio.to_thread(self.ways.wake, self.job)
+                    await asyncio.to_thread(self.doors.wake, self.job)
             if place.at is At.RUNS:
                 found, refused = await self._tried(place)
                 if found is not None or (refused and self._deaf(place)):
@@ -199,12 +216,12 @@ class Visit:
         return None
 
     def _deaf(self, place: Target) -> bool:
-        return place.since is not None and (self.ways.now() - place.since).total_seconds() > ACCEPT_SECONDS
+        return place.since is not None and (self.doors.now() - place.since).total_seconds() > ACCEPT_SECONDS
 
     async def _tried(self, place: Target) -> tuple[Stream | None, bool]:
         """The connection, or None and whether the job's machine refused it."""
         try:
-            raw, address = await asyncio.to_thread(self.ways.outlet, place)
+            raw, address = await asyncio.to_thread(self.doors.outlet, place)
         except (SpotsurferError, OSError):
             return None, False
         try:

@@ -7,50 +7,20 @@ import contextlib
 import socket
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
 
 import structlog
 from spotsurfer_wire.doors import DOOR
 
-from spotsurfer.ingress.connection import PIECE_BYTES, At, Stream, Visit, Ways, kept_alive
+from spotsurfer.ingress.connection import PIECE_BYTES, At, Doors, Stream, Visit, kept_alive
 from spotsurfer.model.job import JobId, JobPort
 
 log = structlog.get_logger()
 TEND_SECONDS = 0.25
 BIND_AGAIN_SECONDS = 5.0
-BACKLOG = 64
-
-
-@dataclass(frozen=True, slots=True)
-class ListenerRules:
-    """The operator's settings, see `config.settings.FrontSection`."""
-
-    address: str = "127.0.0.1"
-    wait_seconds: float = 600.0
-    connections_max: int = 512
-
-
-class Doors(Ways, Protocol):
-    """The front's further questions to the controller; may block."""
-
-    def ports(self) -> Mapping[JobId, tuple[JobPort, ...]]:
-        """Ports of all jobs that have not ended. Does not block."""
-        ...
-
-    def listens(self, job: JobId, name: str) -> int | None:
-        """The front's own port for a job's port, the same each time; None if all are in use."""
-        ...
-
-    def taken(self, job: JobId, name: str) -> None:
-        """Another program has that port: choose another one next time, unless it was used before."""
-        ...
-
-    def forget(self, jobs: Iterable[JobId]) -> None:
-        """Only these jobs still have ports; forget all others."""
-        ...
+BACKLOG = 128
 
 
 @dataclass
@@ -64,8 +34,11 @@ class _Door:
 class Listener:
     """`start` and `stop` it; `connections` may be asked from any thread."""
 
-    def __init__(self, rules: ListenerRules, doors: Doors) -> None:
-        self._rules, self._ways = rules, doors
+    def __init__(
+        self, doors: Doors, address: str = "127.0.0.1", wait_seconds: float = 600.0, connections_max: int = 512
+    ) -> None:
+        """Settings of the operator, see `config.settings.FrontSection`."""
+        self._doors, self._address, self._wait_seconds, self._connections_max = doors, address, wait_seconds, connections_max
         self._open: dict[tuple[JobId, str], _Door] = {}
         self._visits: dict[JobId, set[Visit]] = defaultdict(set)
         self._closed_at: dict[JobId, datetime] = {}
@@ -109,7 +82,7 @@ class Listener:
     # ------------------------------------------------------------ doors
 
     async def _tend(self) -> None:
-        await self._follow(self._ways.ports())
+        await self._follow(self._doors.ports())
         for job, visits in list(self._visits.items()):
             await self._watch(job, visits)
 
@@ -119,23 +92,23 @@ class Listener:
         for key in gone:
             self._shut(key)
         if gone:
-            await asyncio.to_thread(self._ways.forget, list(wanted))
+            await asyncio.to_thread(self._doors.forget, list(wanted))
         now = asyncio.get_running_loop().time()
         for key, number in keys.items():
             if key not in self._open and now >= self._bind_after.get(key, 0.0):
                 await self._listen(*key, number)
 
     async def _listen(self, job: JobId, name: str, number: int) -> None:
-        port = await asyncio.to_thread(self._ways.listens, job, name)
+        port = await asyncio.to_thread(self._doors.listens, job, name)
         self._bind_after[job, name] = asyncio.get_running_loop().time() + BIND_AGAIN_SECONDS
         if port is None:
             log.warning("front.full", job=job, port=name)
             return
         try:
-            raw = listening(self._rules.address, port)
+            raw = listening(self._address, port)
         except OSError as e:
             log.warning("front.taken", job=job, port=name, listens=port, error=str(e))
-            await asyncio.to_thread(self._ways.taken, job, name)
+            await asyncio.to_thread(self._doors.taken, job, name)
             return
 
         async def come(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -154,35 +127,35 @@ class Listener:
     # ------------------------------------------------------------ visits
 
     async def _visited(self, job: JobId, number: int, client: Stream) -> None:
-        if sum(len(v) for v in self._visits.values()) >= self._rules.connections_max:
+        if sum(len(v) for v in self._visits.values()) >= self._connections_max:
             client.reset()
             return
         with contextlib.suppress(OSError):
             kept_alive(client.writer.get_extra_info("socket"))
-        visit = Visit(job, DOOR + number, client, self._ways)
+        visit = Visit(job, DOOR + number, client, self._doors)
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
         self._visits[job].add(visit)
         try:
-            await visit.serve(self._rules.wait_seconds)
+            await visit.serve(self._wait_seconds)
         finally:
             self._tasks.discard(task)
             self._visits[job].discard(visit)
-            self._closed_at[job] = self._ways.now()
+            self._closed_at[job] = self._doors.now()
 
     async def _watch(self, job: JobId, visits: set[Visit]) -> None:
         """Ends connections to a machine that the job has left; one that arrives while the job falls asleep wakes it."""
         if not visits:
             del self._visits[job]
             return
-        place = self._ways.place(job)
+        place = self._doors.place(job)
         for visit in list(visits):
             if visit.attempt and visit.attempt != place.attempt:
                 visit.end()
         if place.at is At.SLEEPS and any(v.attempt for v in visits):
             with contextlib.suppress(Exception):
-                await asyncio.to_thread(self._ways.wake, job)
+                await asyncio.to_thread(self._doors.wake, job)
 
 
 def listening(address: str, port: int) -> socket.socket:

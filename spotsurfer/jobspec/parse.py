@@ -19,9 +19,9 @@ from spotsurfer.jobspec.remote_inputs import read_inputs, read_mounts, split
 from spotsurfer.jobspec.secrets import read
 from spotsurfer.jobspec.sections import read_auth, read_ports, read_share, read_steps
 from spotsurfer.jobspec.uploads import InputFile, expand
-from spotsurfer.jobspec.validate import NAME, problems
-from spotsurfer.model.errors import InputMissing, JobFileError
-from spotsurfer.model.job import PRIORITIES, JobSpec, MarketChoice, main_command
+from spotsurfer.jobspec.validate import problems
+from spotsurfer.model.errors import JobFileError
+from spotsurfer.model.job import NAME, PRIORITIES, JobSpec, MarketChoice, main_command
 
 JOB_FILE_MAX_BYTES = 1 << 20
 SHELL_SIGN = re.compile(r"[0-9]*[|&;<>]")  # beginnings of words that only a shell understands
@@ -312,6 +312,3 @@ def _name_from(origin: str, command: tuple[str, ...]) -> str:
 
 def _sentence(begin: str, rest: str) -> str:
     return f"{begin} {rest}" + ("" if rest.endswith((".", "?")) else ".")
-
-
-__all__ = ["KEYS", "InputFile", "InputMissing", "JobRequest", "Origin", "make_request", "read_jobfile"]

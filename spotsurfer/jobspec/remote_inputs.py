@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
 from spotsurfer_wire import input_addresses
+from spotsurfer_wire.messages import Fetch
 
 from spotsurfer.common.input_errors import did_you_mean
-from spotsurfer.model.job import InputFetch, SharedMount
+from spotsurfer.jobspec.sections import known_keys, repeated, switches
+from spotsurfer.model.job import NAME, NAME_LETTERS, InputFetch, SharedMount
 
 INPUT_KEYS = ("from", "to", "sha256", "version", "region", "endpoint", "anonymous", "requester_pays")
 MOUNT_KEYS = ("name", "type", "source", "target", "options", "read_only")
-NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,39})")
 SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 KIND = re.compile(r"[a-z][a-z0-9._-]{0,31}")
 OPTIONS = frozenset({"region", "endpoint", "virtual_hosted_style_request", "allow_http", "skip_signature", "request_payer"})
@@ -27,7 +27,7 @@ MOUNT_EXAMPLE = 'name = "data", type = "nfs4", source = "server:/export", target
 
 
 def read_inputs(value: object) -> tuple[str | InputFetch, ...]:
-    """Paths, addresses and tables. Raises ValueError: the second half of a sentence."""
+    """Paths, addresses and tables."""
     if isinstance(value, str):
         value = [value]
     if not isinstance(value, list) or not all(isinstance(x, str | Mapping) for x in value):
@@ -44,18 +44,14 @@ def split(inputs: Sequence[str | InputFetch]) -> dict[str, Any]:
 def _input(entry: str | Mapping[str, Any]) -> str | InputFetch:
     if isinstance(entry, str):
         return InputFetch(entry) if is_elsewhere(entry) else entry
-    for key in entry:
-        if key not in INPUT_KEYS:
-            raise ValueError(f"has an unknown key {key!r} in {dict(entry)}. {did_you_mean(key, INPUT_KEYS)}")
+    known_keys(entry, INPUT_KEYS, f" in {dict(entry)}")
     source = entry.get("from")
     if not isinstance(source, str) or not is_elsewhere(source):
         raise ValueError(f"has {source!r} after `from`, expected an address like {INPUT_EXAMPLE}; paths are written alone")
     for key in ("to", "sha256", "version", "region", "endpoint"):
         if not isinstance(entry.get(key, ""), str):
             raise ValueError(f"has {key} = {entry[key]!r} for {source}, expected a text in quotes")
-    for key in ("anonymous", "requester_pays"):
-        if not isinstance(entry.get(key, False), bool):
-            raise ValueError(f"has {key} = {entry[key]!r} for {source}, expected true or false")
+    switches(entry, ("anonymous", "requester_pays"), f"for {source}")
     plain = {key: entry[key] for key in ("to", "sha256", "version") if key in entry}
     return InputFetch(source, **plain, options=_options(entry))
 
@@ -81,23 +77,20 @@ def is_elsewhere(text: str) -> bool:
 
 
 def read_mounts(value: object) -> tuple[SharedMount, ...]:
-    """The shared file systems of a job file. Raises ValueError: the second half of a sentence."""
+    """The shared file systems of a job file."""
     if not isinstance(value, list) or not all(isinstance(x, Mapping) for x in value):
         raise ValueError(f"is {value!r}, expected tables like [[mounts]] {MOUNT_EXAMPLE}")
     return tuple(_mount(number, table) for number, table in enumerate(value, 1))
 
 
 def _mount(number: int, table: Mapping[str, Any]) -> SharedMount:
-    for key in table:
-        if key not in MOUNT_KEYS:
-            raise ValueError(f"has an unknown key {key!r} in entry {number}. {did_you_mean(key, MOUNT_KEYS)}")
+    known_keys(table, MOUNT_KEYS, f" in entry {number}")
     for key in ("name", "type", "source", "target"):
         if not isinstance(table.get(key), str) or not table[key]:
             raise ValueError(f"has no {key} in entry {number}, expected one like [[mounts]] {MOUNT_EXAMPLE}")
     if not isinstance(table.get("options", ""), str):
         raise ValueError(f'has options = {table["options"]!r} in entry {number}, expected a text like "vers=4.2,hard"')
-    if not isinstance(table.get("read_only", True), bool):
-        raise ValueError(f"has read_only = {table['read_only']!r} in entry {number}, expected true or false")
+    switches(table, ("read_only",), f"in entry {number}")
     return SharedMount(**{str(k): v for k, v in table.items()})
 
 
@@ -112,10 +105,8 @@ def problems(fetches: Sequence[InputFetch], mounts: Sequence[SharedMount]) -> It
         yield from (("inputs", f"has {fetch.source!r}, which {why}") for why in _of_fetch(fetch))
     if len(mounts) > MOUNTS_MAX:
         yield "mounts", f"are {len(mounts)}, more than {MOUNTS_MAX}"
-    for what, values in (("name", [m.name for m in mounts]), ("target", [m.target.rstrip("/") for m in mounts])):
-        for value, count in Counter(values).items():
-            if count > 1:
-                yield "mounts", f"has the {what} {value!r} {count} times: each needs its own"
+    yield from repeated("mounts", "name", (m.name for m in mounts))
+    yield from repeated("mounts", "target", (m.target.rstrip("/") for m in mounts))
     for mount in mounts:
         yield from (("mounts", f"has in {mount.name!r} {why}") for why in _of_mount(mount))
 
@@ -140,13 +131,13 @@ def _of_fetch(fetch: InputFetch) -> Iterator[str]:
         yield f"has the option {unknown[0]!r}. {did_you_mean(unknown[0], sorted(OPTIONS))}"
     if fetch.to and _leaves(fetch.to.rstrip("/") or fetch.to):
         yield f"is to arrive at {fetch.to!r}: write a path below the job's folder"
-    if not at.is_many and not input_addresses.arrives(_wire(fetch), at.key):
+    if not at.is_many and not input_addresses.arrives(Fetch(fetch.source, fetch.to), at.key):
         yield "has no last name: say `to`"
 
 
 def _of_mount(mount: SharedMount) -> Iterator[str]:
     if not NAME.fullmatch(mount.name):
-        yield "a name that is none: up to 40 letters, digits, '.', '_' or '-'"
+        yield f"a name that is none: {NAME_LETTERS}"
     if not KIND.fullmatch(mount.type):
         yield f"the type {mount.type!r}, expected one of mount(8), like 'nfs4'; 'bind' for a folder of the machine"
     for key, value in (("source", mount.source), ("options", mount.options), ("target", mount.target)):
@@ -163,9 +154,3 @@ def _of_mount(mount: SharedMount) -> Iterator[str]:
 
 def _leaves(path: str) -> bool:
     return path.startswith(("/", "~")) or ".." in PurePosixPath(path).parts or PurePosixPath(path) == PurePosixPath(".")
-
-
-def _wire(fetch: InputFetch) -> Any:
-    from spotsurfer_wire.messages import Fetch
-
-    return Fetch(fetch.source, fetch.to)

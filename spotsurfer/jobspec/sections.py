@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,28 +15,48 @@ from spotsurfer_wire.container_image import Reference
 from spotsurfer.common.input_errors import did_you_mean
 from spotsurfer.jobspec.secrets import read_one
 from spotsurfer.model.errors import InputMissing, JobFileError
-from spotsurfer.model.job import MAIN, SENT_SECRETS, SETUP, JobPort, JobSpec, JobStep
+from spotsurfer.model.job import MAIN, NAME, NAME_LETTERS, SENT_SECRETS, SETUP, JobPort, JobSpec, JobStep
+
+# ---- Tables and lists; every function that reads TOML raises ValueError with the second half of a sentence.
+
+
+def known_keys(table: Mapping[str, Any], known: Sequence[str], where: str = "") -> None:
+    """Raises ValueError for a key that is not among the known ones."""
+    for key in table:
+        if key not in known:
+            raise ValueError(f"has an unknown key {key!r}{where}. {did_you_mean(str(key), known)}")
+
+
+def switches(table: Mapping[str, Any], keys: Sequence[str], where: str) -> None:
+    """Raises ValueError for one of the keys with a value that is neither true nor false."""
+    for key in keys:
+        if not isinstance(table.get(key, False), bool):
+            raise ValueError(f"has {key} = {table[key]!r} {where}, expected true or false")
+
+
+def repeated(key: str, what: str, values: Iterable[object]) -> Iterator[tuple[str, str]]:
+    """A problem for each value that is there more than once."""
+    for value, count in Counter(values).items():
+        if count > 1:
+            yield key, f"has the {what} {value!r} {count} times: each needs its own"
+
 
 # ---- `ports` and `[idle]`
 
-PORT_KEYS = ("name", "port")
-NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,39})")
 PORTS_MAX = 16
 IDLE_MIN_SECONDS = 10.0
 PORTS_EXAMPLE = 'ports = [8888], or [[ports]] with name = "notebook", port = 8888'
 
 
 def read_ports(value: object) -> tuple[JobPort, ...]:
-    """Numbers and tables; a port without a name takes its number as name. Raises ValueError: half a sentence."""
+    """Numbers and tables; a port without a name takes its number as name."""
     entries = value if isinstance(value, list) else [value]
     return tuple(_port(entry) for entry in entries)
 
 
 def _port(entry: object) -> JobPort:
     table = entry if isinstance(entry, Mapping) else {"port": entry}
-    for key in table:
-        if key not in PORT_KEYS:
-            raise ValueError(f"has an unknown key {key!r}. {did_you_mean(str(key), PORT_KEYS)}")
+    known_keys(table, ("name", "port"))
     port, name = table.get("port"), table.get("name", str(table.get("port")))
     if isinstance(port, bool) or not isinstance(port, int) or not isinstance(name, str):
         raise ValueError(f"has the entry {entry!r}, expected something like {PORTS_EXAMPLE}")
@@ -44,7 +64,7 @@ def _port(entry: object) -> JobPort:
 
 
 def read_share(value: object) -> float:
-    """A number that is not negative. Raises ValueError."""
+    """A share, as a number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"is {value!r}, expected a number like 0.05")
     return float(value)
@@ -56,17 +76,11 @@ def port_problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
         yield "ports", f"are {len(spec.ports)}, more than {PORTS_MAX}"
     for p in spec.ports:
         if not NAME.fullmatch(p.name):
-            yield "ports", f"has the name {p.name!r}, expected up to 40 letters, digits, '.', '_' or '-'"
+            yield "ports", f"has the name {p.name!r}, expected {NAME_LETTERS}"
         if not 1 <= p.port <= 65535:
             yield "ports", f"has {p.port}, expected 1 to 65535"
-    for what, values in (("name", [p.name for p in spec.ports]), ("port", [p.port for p in spec.ports])):
-        for value, count in Counter(values).items():
-            if count > 1:
-                yield "ports", f"has the {what} {value!r} {count} times: each needs its own"
-    yield from _idle(spec)
-
-
-def _idle(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    yield from repeated("ports", "name", (p.name for p in spec.ports))
+    yield from repeated("ports", "port", (p.port for p in spec.ports))
     time = spec.idle_seconds
     if time is not None and not time >= IDLE_MIN_SECONDS:
         yield "idle.suspend_after", f"is {time:g} seconds, expected at least {IDLE_MIN_SECONDS:g}"
@@ -81,41 +95,31 @@ def _idle(spec: JobSpec) -> Iterator[tuple[str, str]]:
 
 # ---- `[[steps]]`
 
-KEYS = ("name", "command", "protect", "always")
-STEP_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,39})")
 STEPS_MAX = 50
 TEXT_MAX_BYTES = 128 << 10  # of one command
 STEPS_EXAMPLE = '[[steps]] name = "setup", command = "…"'
 
 
 def read_steps(value: object) -> tuple[JobStep, ...]:
-    """The steps of a job file. Raises ValueError: the second half of a sentence."""
+    """The steps of a job file."""
     if not isinstance(value, list) or not value or not all(isinstance(x, Mapping) for x in value):
         raise ValueError(f"is {value!r}, expected tables like {STEPS_EXAMPLE}")
     return tuple(_step(number, table) for number, table in enumerate(value, 1))
 
 
 def _step(number: int, table: Mapping[str, Any]) -> JobStep:
-    for key in table:
-        if key not in KEYS:
-            raise ValueError(f"has an unknown key {key!r} in step {number}. {did_you_mean(key, KEYS)}")
+    known_keys(table, ("name", "command", "protect", "always"), f" in step {number}")
     name, command = table.get("name"), table.get("command")
     if not isinstance(name, str):
         raise ValueError(f"has no name in step {number}: every step has one, like {STEPS_EXAMPLE}")
-    for key in ("protect", "always"):
-        if not isinstance(table.get(key, False), bool):
-            raise ValueError(f"has {key} = {table[key]!r} in step {name!r}, expected true or false")
-    return JobStep(name, _words(name, command), table.get("protect", name != SETUP), table.get("always", False))
-
-
-def _words(name: str, command: object) -> tuple[str, ...]:
+    switches(table, ("protect", "always"), f"in step {name!r}")
     try:
         words = shlex.split(command) if isinstance(command, str) else command
     except ValueError as e:
         raise ValueError(f"has a command in step {name!r} that can't be split into words ({e}); write a list") from None
-    if isinstance(words, list) and words and all(isinstance(word, str) for word in words):
-        return tuple(words)
-    raise ValueError(f'has no command in step {name!r}, expected one like "prog --fast" or ["sh", "-c", "a | b"]')
+    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
+        raise ValueError(f'has no command in step {name!r}, expected one like "prog --fast" or ["sh", "-c", "a | b"]')
+    return JobStep(name, tuple(words), table.get("protect", name != SETUP), table.get("always", False))
 
 
 def step_problems(steps: Sequence[JobStep], command: tuple[str, ...], *, saves_itself: bool) -> Iterator[tuple[str, str]]:
@@ -136,14 +140,15 @@ def step_problems(steps: Sequence[JobStep], command: tuple[str, ...], *, saves_i
 
 
 def _problems(step: JobStep) -> Iterator[tuple[str, str]]:
-    if not STEP_NAME.fullmatch(step.name):
-        yield "steps", f"has the name {step.name!r}, expected up to 40 letters, digits, '.', '_' or '-'"
+    if not NAME.fullmatch(step.name):
+        yield "steps", f"has the name {step.name!r}, expected {NAME_LETTERS}"
     if not step.command or not step.command[0].strip():
         yield "steps", f"has an empty command in step {step.name!r}"
     if any("\0" in word for word in step.command):
         yield "steps", f"has a zero byte in the command of step {step.name!r}"
     if sum(len(word.encode()) for word in step.command) > TEXT_MAX_BYTES:
-        yield "steps", f"has a command longer than {TEXT_MAX_BYTES >> 10} KiB in step {step.name!r}: put it into an input file"
+        room = f"{TEXT_MAX_BYTES >> 10} KiB in step {step.name!r}"
+        yield "steps", f"has a command longer than {room}: put it into an input file"
 
 
 # ---- Container image, and the credentials for its registry

@@ -36,20 +36,14 @@ def expand(patterns: Sequence[str], folder: Path, where: str) -> list[InputFile]
         for top in _matches(pattern, folder, where):
             for arrives, source in _walk(top, _arrival(top, folder)):
                 file = _look(arrives, source, where)
-                _add(found, file, where)
+                other = found.setdefault(file.path, file)
+                if other.source != file.source:
+                    both = f"{other.source} and {file.source}, which would both arrive as {file.path!r}"
+                    raise JobFileError(f"{where} names {both}: rename one.")
+                if len(found) > INPUT_FILES_MAX:
+                    remedy = "pack them into an archive and unpack it in the job"
+                    raise JobFileError(f"{where} names more than {INPUT_FILES_MAX:,} files: {remedy}.")
     return [found[path] for path in sorted(found)]
-
-
-def _add(found: dict[str, InputFile], file: InputFile, where: str) -> None:
-    other = found.setdefault(file.path, file)
-    if other.source != file.source:
-        raise JobFileError(
-            f"{where} names {other.source} and {file.source}, which would both arrive as {file.path!r}: rename one."
-        )
-    if len(found) > INPUT_FILES_MAX:
-        raise JobFileError(
-            f"{where} names more than {INPUT_FILES_MAX:,} files: pack them into an archive and unpack it in the job."
-        )
 
 
 def _matches(pattern: str, folder: Path, where: str) -> list[Path]:

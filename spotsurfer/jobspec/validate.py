@@ -6,26 +6,33 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import PurePosixPath
 
+from spotsurfer.common import plugins
 from spotsurfer.common.input_errors import did_you_mean
 from spotsurfer.common.units import SECONDS_MAX
 from spotsurfer.jobspec import remote_inputs, sections
+from spotsurfer.model.errors import ConfigError, Denied, JobFileError
 from spotsurfer.model.job import (
     CPU_CAPS,
     ENGINES,
     FETCHED_SECRETS,
+    NAME,
+    NAME_LETTERS,
     PRIORITY_MAX,
     SECRET_FORMS,
     SENT_SECRETS,
+    SIZE_OFF,
     TCP_MODES,
     JobSpec,
     MarketChoice,
+    fetched,
+    main_command,
 )
 
 INTEGER_MAX = 2**62  # sums of some of them still fit into 64 bits
-NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,39})")
-NAME_EXPECTED = "up to 40 letters, digits, '.', '_' or '-', beginning with a letter or digit"
+NAME_EXPECTED = f"{NAME_LETTERS}, beginning with a letter or digit"
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SECRET_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 SECRETS_MAX = 100
@@ -43,9 +50,46 @@ SIGNALS = ("USR1", "USR2", "HUP", "INT", "TERM", "QUIT", "ALRM", "CONT", "WINCH"
 TEXT_MAX_BYTES = 128 << 10  # of the command, the environment, the tags: each is part of small objects and of argv
 
 
+def checked(spec: JobSpec) -> JobSpec:
+    """A job as asked for; raises JobFileError naming the key for values that no job may have.
+
+    The size policy must be installed here, and take its parameters.
+    """
+    spec = replace(spec, command=spec.command or main_command(spec.steps))
+    for key, why in problems(spec):
+        raise JobFileError(f"{key} {why}.")
+    if spec.size_policy in ("", SIZE_OFF):
+        return spec
+    known = plugins.plugins(plugins.SIZE)
+    if spec.size_policy not in known:
+        raise JobFileError(f"size.policy is {spec.size_policy!r}. {did_you_mean(spec.size_policy, [SIZE_OFF, *known])}")
+    try:
+        plugins.made(plugins.SIZE, spec.size_policy, spec.size_parameters)
+    except ConfigError as e:
+        raise JobFileError(f"size.parameters: {e}.") from None
+    return spec
+
+
+def refuse_remote(spec: JobSpec, *, on_end: bool, fetch: bool) -> None:
+    """Raises Denied for what a job from another host may not do, unless its operator allows it.
+
+    `on_end`: commands on the controller's host may come; `fetch`: secrets may be fetched with the controller's credentials.
+    """
+    if spec.on_end and not on_end:
+        raise Denied(
+            "on_end runs a command on the controller's host and is not allowed over TCP: remove it from the job, submit on "
+            "that host, or let its operator set [hooks] allow_remote = true."
+        )
+    if fetched(spec) and not fetch:
+        raise Denied(
+            "Secrets of a cloud are fetched with the controller's own credentials, which is not allowed over TCP: give them as "
+            "file: or env:, submit on that host, or let its operator set [secrets] allow_remote = true."
+        )
+
+
 def problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
     """Everything wrong with `spec`: (key of the job file, second half of a sentence)."""
-    strange = list(_out_of_bounds(spec))
+    strange = [(key, why) for key, value in _leaves("", spec) if (why := _why_strange(key, value))]
     yield from strange
     if strange:
         return  # later checks compute with these values
@@ -60,14 +104,8 @@ def problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
     yield from sections.step_problems(spec.steps, spec.command, saves_itself=spec.saves_itself)
 
 
-def _out_of_bounds(spec: JobSpec) -> Iterator[tuple[str, str]]:
-    """Values that break arithmetic, and text that can't be stored, anywhere in a specification."""
-    for key, value in _leaves("", spec):
-        if why := _why_strange(key, value):
-            yield key, why
-
-
 def _leaves(key: str, value: object) -> Iterator[tuple[str, object]]:
+    """All values within a value, each with its key."""
     if dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
             yield from _leaves(f"{key}.{field.name}".removeprefix("."), getattr(value, field.name))
@@ -83,6 +121,7 @@ def _leaves(key: str, value: object) -> Iterator[tuple[str, object]]:
 
 
 def _why_strange(key: str, value: object) -> str:
+    """The reason why a value breaks arithmetic or can't be stored, or ""."""
     if isinstance(value, str) and not _storable(value):
         return f"is {value[:100]!r}, which is no UTF-8 text"
     if isinstance(value, int) and not -INTEGER_MAX <= value <= INTEGER_MAX:
@@ -252,15 +291,9 @@ def _self_save(spec: JobSpec) -> Iterator[tuple[str, str]]:
     if len(done) > 1:
         yield f"app.{done[1]}", f"is one sign too many that the program has saved itself: keep it or {done[0]}"
     if done and not ways:
-        yield (
-            f"app.{done[0]}",
-            "says when the program has saved itself, but nothing asks it to: add signal, command or file",
-        )
+        yield f"app.{done[0]}", "says when the program has saved itself, but nothing asks it to: add signal, command or file"
     if ways and not done and ways != ["command"]:
-        yield (
-            f"app.{ways[0]}",
-            "asks the program to save itself, but nothing says when it has: add done_file or its like",
-        )
+        yield f"app.{ways[0]}", "asks the program to save itself, but nothing says when it has: add done_file or its like"
     if spec.app_signal and spec.app_signal not in SIGNALS:
         yield "app.signal", f"is {spec.app_signal!r}, expected one of {', '.join(SIGNALS)}"
     if spec.app_done_exit is not None and not 0 <= spec.app_done_exit <= 255:

@@ -18,6 +18,8 @@ InstanceId = NewType("InstanceId", str)
 
 # Safe in an object key, a file name, a cgroup and a host name; the length leaves room for ".<attempt>".
 JOB_ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?")
+NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,39})")  # of a job, a step, a port, a mount
+NAME_LETTERS = "up to 40 letters, digits, '.', '_' or '-'"
 
 
 def launch_token(family: str, job: JobId, attempt: AttemptNumber) -> str:

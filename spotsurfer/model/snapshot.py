@@ -142,6 +142,13 @@ class Held:
     until: datetime
 
 
+MEANINGS = {  # of exit codes of jobs
+    126: "a program that it calls can't be run there: look at its rights and its kind",
+    127: "a program was not found on the machine: name one that the machine's image has, or bring it along",
+    128 + 9: "it was killed, as the kernel does where memory ends: ask for more in [resources]",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class HeadSeen:
     """The newest entry of a job's head log and the checkpoints it ever committed, oldest first."""
@@ -164,6 +171,12 @@ class HeadSeen:
     def succeeded(self) -> bool:
         """Whether the command ended with 0 and its outputs are there."""
         return self.exit_code == 0 and not self.undelivered
+
+    @property
+    def how_it_ended(self) -> str:
+        """How the command ended, as a clause: its exit code, and what that means or what is missing, if that is known."""
+        meaning = self.undelivered or MEANINGS.get(self.exit_code or 0)
+        return f"the command ended with exit code {self.exit_code}" + (f" ({meaning})" if meaning else "")
 
 
 @dataclass(frozen=True, slots=True)

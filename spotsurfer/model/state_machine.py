@@ -1,4 +1,4 @@
-"""The two state tables, of a job and of an attempt, and their Mermaid diagrams.
+"""The two state tables, of a job and of an attempt.
 
 An attempt is one machine's try at a job. It waits (PLANNED … READY: costs money, owns nothing), then holds (RESTORING, RUNNING,
 DRAINING: only it may commit checkpoints and publish results), may keep the job frozen in case the job can't go on elsewhere
@@ -17,12 +17,10 @@ only say what our record may show next.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import TypeVar
 
 from spotsurfer.model.errors import IllegalTransition
-from spotsurfer.model.job import HOLDS, WAITS, AttemptState, JobState
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import JobState as J
 
@@ -157,33 +155,3 @@ def advance(table: dict[S, dict[V, S]], state: S, event: V) -> S:
         return table[state][event]
     except KeyError:
         raise IllegalTransition(f"{state} has no edge for {event!r}") from None
-
-
-# ---- Diagrams: docs/states.md is generated, so that it always agrees with the tables
-
-_HEAD = """# States
-
-Made from `spotsurfer/model/state_machine.py` by `make docs`; the reasons for each edge stand there. A move that is not drawn
-is refused.
-"""
-
-
-def states_page() -> str:
-    """The whole of docs/states.md."""
-    waiters, holders = _names(WAITS), _names(HOLDS)
-    attempts = f"At most one waiter ({waiters}) and one holder ({holders}) per job.\nOnly a holder may commit and publish."
-    job, attempt = _diagram(JOB, JobState.QUEUED), _diagram(ATTEMPT, AttemptState.PLANNED)
-    return f"{_HEAD}\n## Job\n\n{job}\n\n## Attempt: one machine's try at a job\n\n{attempts}\n\n{attempt}\n"
-
-
-def _names(states: Iterable[AttemptState]) -> str:
-    return ", ".join(sorted(states))
-
-
-def _diagram(table: Mapping[S, Mapping[V, S]], first: S) -> str:
-    lines: list[str] = [f"    [*] --> {first}"]
-    for state, edges in table.items():
-        lines += [f"    {state} --> {target}: {event}" for event, target in edges.items()]
-        if not edges:
-            lines.append(f"    {state} --> [*]")
-    return "\n".join(["```mermaid", "stateDiagram-v2", *lines, "```"])

@@ -204,12 +204,8 @@ class PurchaseMoment:
     spot_seen: Seen
 
 
-class Pilot(Protocol):
-    """Steers many runs at once, from their first tick on, with one call per tick."""
-
-    def __call__(self, moment: PurchaseMoment) -> Modes:
-        """What to hold during the next tick: a `Buy` per run."""
-        ...
+# Steers many runs at once, from their first tick on, with one call per tick: a `Buy` per run, to hold during the next tick.
+Pilot = Callable[[PurchaseMoment], Modes]
 
 
 @runtime_checkable

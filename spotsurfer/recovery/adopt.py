@@ -26,7 +26,6 @@ from sqlalchemy import Connection
 
 from spotsurfer.common.units import counted, size
 from spotsurfer.config.settings import Settings
-from spotsurfer.model import exit_codes
 from spotsurfer.model.errors import ConfigError, Conflict, NotFound, StoreDamaged, StoreOwned, StoreUnwritable
 from spotsurfer.model.job import JOB_ID, InputFetch, Job, JobId, JobPort, JobSpec, JobState, JobStep, Parent, SharedMount, Wish
 from spotsurfer.model.timeline_events import Kind
@@ -181,7 +180,7 @@ def _standing(job: Job, entries: Sequence[Head], readable: bool, sources: _Sourc
         return job
     if newest is not None and head.done:
         state = JobState.CANCELLED if head.cancelled else JobState.SUCCEEDED if head.succeeded else JobState.FAILED
-        reason = "cancelled" if head.cancelled else exit_codes.ended(head.exit_code, head.undelivered)
+        reason = "cancelled" if head.cancelled else head.how_it_ended
         return replace(job, state=state, reason=reason, exit_code=head.exit_code, ended_at=written_at(newest, sources.now))
     if newest is not None and newest.checkpoint is not None and not readable:
         reason = "adopted from the store; its newest checkpoint can't be read with this store.key, or is gone: submit it anew"

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import socket
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 from spotsurfer.common import plugins
 from spotsurfer.model.errors import ConfigError, HostKeyMismatch, MachineUnreachable
+from spotsurfer.ports.service import Machine
 
 if TYPE_CHECKING:
     import paramiko
@@ -71,17 +71,7 @@ KEEPALIVE_SECONDS = 15
 ELSEWHERE = "is its port open to you, and is [ssh] address right?"
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A machine. `host_key` is its public key as in known_hosts(5), without the name."""
-
-    address: str
-    user: str
-    host_key: str
-    port: int = 22
-
-
-def connect(target: Target, key_file: Path | None = None, seconds: float = CONNECT_SECONDS) -> paramiko.SSHClient:
+def connect(machine: Machine, key_file: Path | None = None, seconds: float = CONNECT_SECONDS) -> paramiko.SSHClient:
     """An open connection, by the key in the file, else by the keys of the user's agent.
 
     Raises MachineUnreachable, HostKeyMismatch, ConfigError, and HostUnfit without the extra `ssh`.
@@ -89,19 +79,20 @@ def connect(target: Target, key_file: Path | None = None, seconds: float = CONNE
     ssh = _library()
     own = _key(key_file) if key_file is not None else None
     try:
-        raw = socket.create_connection((target.address, target.port), timeout=seconds)
+        raw = socket.create_connection((machine.address, machine.port), timeout=seconds)
     except OSError as e:
-        raise MachineUnreachable(f"{target.address}:{target.port} can't be reached ({e.strerror or e}): {ELSEWHERE}") from e
+        raise MachineUnreachable(f"{machine.address}:{machine.port} can't be reached ({e.strerror or e}): {ELSEWHERE}") from e
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # the library leaves it off: 44 ms a command instead of 1.4
     client = ssh.SSHClient()
-    kind, _, data = target.host_key.partition(" ")
-    client.get_host_keys().add(_name(target), kind, ssh.PKey.from_type_string(kind, base64.b64decode(data)))
+    kind, _, data = machine.host_key.partition(" ")
+    name = machine.address if machine.port == 22 else f"[{machine.address}]:{machine.port}"  # by which the library looks it up
+    client.get_host_keys().add(name, kind, ssh.PKey.from_type_string(kind, base64.b64decode(data)))
     client.set_missing_host_key_policy(ssh.RejectPolicy())
     try:
         client.connect(
-            target.address,
-            port=target.port,
-            username=target.user,
+            machine.address,
+            port=machine.port,
+            username=machine.user,
             sock=raw,
             pkey=own,
             allow_agent=own is None,
@@ -113,20 +104,15 @@ def connect(target: Target, key_file: Path | None = None, seconds: float = CONNE
     except (ssh.BadHostKeyException, ssh.SSHException, OSError, EOFError) as e:
         client.close()
         raw.close()
-        raise _error(ssh, e, target) from e
+        raise _error(ssh, e, machine) from e
     transport = client.get_transport()
     assert transport is not None
     transport.set_keepalive(KEEPALIVE_SECONDS)
     return client
 
 
-def _name(target: Target) -> str:
-    """The name by which the library looks up the key."""
-    return target.address if target.port == 22 else f"[{target.address}]:{target.port}"
-
-
-def _error(ssh: Any, e: Exception, target: Target) -> MachineUnreachable | HostKeyMismatch:
-    at = f"{target.user}@{target.address}:{target.port}"
+def _error(ssh: Any, e: Exception, machine: Machine) -> MachineUnreachable | HostKeyMismatch:
+    at = f"{machine.user}@{machine.address}:{machine.port}"
     # A server without a key of the pinned kind shows an unknown key instead: that is just as wrong.
     if isinstance(e, ssh.BadHostKeyException) or "not found in known_hosts" in str(e):
         return HostKeyMismatch(

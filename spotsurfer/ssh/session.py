@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     import paramiko
 
 
-# ---- Commands and shells
-
 PIECE_BYTES = 1 << 15
 STATUS_SECONDS = 5.0
 BROKEN = "the connection broke before the command said how it ended"
@@ -63,7 +61,7 @@ def shell(client: paramiko.SSHClient, words: Sequence[str], stdin: IO[Any] = sys
         else:
             channel.invoke_shell()
         with _raw(stdin.fileno()), _resizes(channel):
-            return _converse(channel, stdin.fileno(), write)
+            return _pump(channel, write, write, stdin.fileno())
     except (OSError, paramiko.SSHException) as e:
         raise MachineUnreachable(f"{BROKEN} ({e})") from e
     finally:
@@ -109,21 +107,6 @@ def _forward(channel: paramiko.Channel, source: int) -> bool:
 
 def _more(channel: paramiko.Channel) -> bool:
     return bool(channel.recv_ready() or channel.recv_stderr_ready())
-
-
-def _converse(channel: paramiko.Channel, fd: int, write: Write) -> int:
-    reads: list[Any] = [channel, fd]
-    while True:
-        ready, _, _ = select.select(reads, [], [], 1.0)
-        if channel in ready:
-            data = channel.recv(PIECE_BYTES)
-            if not data:
-                return _code(channel)
-            write(data)
-        if fd in ready and not _forward(channel, fd):
-            reads.remove(fd)
-        if channel.closed and not channel.recv_ready():
-            return _code(channel)
 
 
 def _code(channel: paramiko.Channel) -> int:

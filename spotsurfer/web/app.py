@@ -7,13 +7,12 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
+import structlog
 from fastapi import FastAPI
-from fastapi.routing import APIRoute
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 import spotsurfer
-from spotsurfer.common.log_setup import Event, Log
 from spotsurfer.model.errors import ConfigError, Denied, UsageError
 from spotsurfer.ports.service import Service
 from spotsurfer.web import file_routes, routes
@@ -22,7 +21,7 @@ from spotsurfer.web.error_responses import answer, install
 # ---- Guard: checks access and announced sizes before any route.
 
 BODY_MAX_BYTES = 8 << 20  # of JSON; inputs are streamed, and only the store limits them
-_log = Log("web")
+_log = structlog.get_logger(room="web")
 
 
 class Guard:
@@ -37,7 +36,7 @@ class Guard:
         if scope["type"] == "http":
             headers = dict(scope["headers"])
             if not self._may_enter(headers.get(b"authorization", b"")):
-                _log.warning(Event.REQUEST_DENIED, path=scope["path"], client=(scope.get("client") or ("?",))[0])
+                _log.warning("request.denied", path=scope["path"], client=(scope.get("client") or ("?",))[0])
                 remedy = "Token missing or wrong: set SPOTSURFER_TOKEN to the text of the controller's token file."
                 return await answer(Denied(remedy), 401)(scope, receive, send)
             if "/inputs/" not in scope["path"] and (refusal := _too_much(headers)) is not None:
@@ -106,7 +105,7 @@ def make_app(
         openapi_url="/v1/openapi.json",
         docs_url=None,  # those pages would load foreign scripts
         redoc_url=None,
-        generate_unique_id_function=_operation_id,
+        generate_unique_id_function=lambda route: route.name,
     )
     app.state.service = service
     app.state.allow_on_end = token is None if allow_on_end is None else allow_on_end
@@ -117,7 +116,3 @@ def make_app(
     install(app)
     app.add_middleware(Guard, token=token)
     return app
-
-
-def _operation_id(route: APIRoute) -> str:
-    return route.name

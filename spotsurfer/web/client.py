@@ -24,9 +24,7 @@ LONG_POLL_SECONDS = 20.0
 PATIENCE_SECONDS = 120.0  # how long a command that follows a job tolerates an absent controller, as during a restart
 PIECE_BYTES = 1 << 20
 NAME_MAX = 100  # characters of a job's id or name; longer ones are refused
-_KINDS: dict[str, type[e.SpotsurferError]] = {
-    kind.__name__: kind for kind in vars(e).values() if isinstance(kind, type) and issubclass(kind, e.SpotsurferError)
-}
+_KINDS = {kind.__name__: kind for kind in e.every_kind()}
 
 
 class _UnixConnection(http.client.HTTPConnection):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from spotsurfer.common.log_setup import Event, Log
 from spotsurfer.model import errors as e
 
-_log = Log("web")
+_log = structlog.get_logger(room="web")
 # The nearest ancestor with an entry counts.
 STATUS: dict[type[e.SpotsurferError], int] = {
     e.SpotsurferError: 500,
@@ -60,7 +60,7 @@ def _ours(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, e.SpotsurferError)
     response = answer(error)
     if response.status_code >= 500:
-        _log.warning(Event.REQUEST_FAILED, path=request.url.path, error=type(error).__name__, message=str(error))
+        _log.warning("request.failed", path=request.url.path, error=type(error).__name__, message=str(error))
     return response
 
 
@@ -79,5 +79,5 @@ def _routing(_: Request, error: Exception) -> JSONResponse:
 
 def _bug(request: Request, error: Exception) -> JSONResponse:
     # The framework raises it again to the server below us, which logs the traceback.
-    _log.error(Event.REQUEST_FAILED, path=request.url.path, error=type(error).__name__, message=str(error))
+    _log.error("request.failed", path=request.url.path, error=type(error).__name__, message=str(error))
     return answer(e.SpotsurferError(f"The controller failed inside ({type(error).__name__}); its log has the details."), 500)

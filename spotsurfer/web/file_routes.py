@@ -22,7 +22,8 @@ from spotsurfer.model.errors import UsageError
 from spotsurfer.model.job import JobId
 from spotsurfer.ports.service import LogAsk, LogFound, LogPlace, PartialSeen
 from spotsurfer.web import response_models as m
-from spotsurfer.web.routes import WAIT_MAX_SECONDS, Controller, JobPath, NewJobPath
+from spotsurfer.web.request_models import WAIT_MAX_SECONDS
+from spotsurfer.web.routes import Controller, JobPath, NewJobPath, long_poll
 
 LOG_PIECE_BYTES = 1 << 20
 LOG_LOOK_SECONDS = 2.0  # of a waiting request: one listing of the store, for any number of followers
@@ -143,13 +144,13 @@ async def log(
     job: JobPath, stream: Stream, service: Controller, request: Request, ask: Annotated[LogQuery, Query()]
 ) -> Response:
     """A piece of one stream of the job's output; X-Next-Offset says where to go on."""
-    end = time.monotonic() + ask.wait
-    while True:
-        data = await run_in_threadpool(service.log, JobId(job), stream.value, ask.offset, ask.limit, ask.attempt)
-        if data or time.monotonic() >= end or request.app.state.stopping or await request.is_disconnected():
-            headers = {"X-Next-Offset": str(ask.offset + len(data))}
-            return Response(data, media_type="application/octet-stream", headers=headers)
-        await asyncio.sleep(LOG_LOOK_SECONDS)
+
+    def look() -> bytes:
+        return service.log(JobId(job), stream.value, ask.offset, ask.limit, ask.attempt)
+
+    data = await long_poll(request, ask.wait, LOG_LOOK_SECONDS, look)
+    headers = {"X-Next-Offset": str(ask.offset + len(data))}
+    return Response(data, media_type="application/octet-stream", headers=headers)
 
 
 @router.get("/jobs/{job}/outputs", tags=["files"])
@@ -161,7 +162,10 @@ def outputs(job: JobPath, service: Controller) -> m.OutputsOut:
 @router.get("/jobs/{job}/outputs/{path:path}", response_class=StreamingResponse, responses={200: RAW}, tags=["files"])
 def output(job: JobPath, path: str, service: Controller) -> StreamingResponse:
     """One published result. Its first piece is read before the answer begins: an absent file is a 404, not a torn 200."""
-    pieces = iter(service.output(JobId(job), path))
+    return _streamed(service.output(JobId(job), path))
+
+
+def _streamed(pieces: Iterator[bytes]) -> StreamingResponse:
     first = next(pieces, b"")
     return StreamingResponse(chain([first], pieces), media_type="application/octet-stream")
 
@@ -176,8 +180,6 @@ def _from_thread(pieces: AsyncIterator[bytes]) -> Iterator[bytes]:
         if piece:
             yield piece
 
-
-# ---- Partial results of a running job
 
 Number = Annotated[int, Path(ge=1, description="Of the request")]
 
@@ -197,6 +199,4 @@ def partial(job: JobPath, number: Number, service: Controller) -> PartialSeen:
 @router.get("/jobs/{job}/partials/{number}/{path:path}", response_class=StreamingResponse, responses={200: RAW}, tags=["files"])
 def partial_output(job: JobPath, number: Number, path: str, service: Controller) -> StreamingResponse:
     """One of these files."""
-    pieces = iter(service.partial_output(JobId(job), number, path))
-    first = next(pieces, b"")
-    return StreamingResponse(chain([first], pieces), media_type="application/octet-stream")
+    return _streamed(service.partial_output(JobId(job), number, path))

@@ -1,49 +1,30 @@
-"""Bodies received over HTTP, version 1."""
+"""Bodies and queries received over HTTP, version 1."""
 
 from __future__ import annotations
 
 import base64
-from dataclasses import replace
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, SecretStr
 
-from spotsurfer.common import plugins
 from spotsurfer.common.input_errors import did_you_mean
-from spotsurfer.jobspec.validate import problems
-from spotsurfer.model.errors import ConfigError, JobFileError
-from spotsurfer.model.job import SIZE_OFF, JobSpec, main_command
+from spotsurfer.core.facts.attempt_view import PHASES
+from spotsurfer.model.errors import JobFileError, UsageError
+from spotsurfer.model.job import JobSpec, JobState
 from spotsurfer.model.market import Market
+from spotsurfer.ports.service import JobStatus
 
 Mode = Annotated[int, Field(ge=0, le=0o777)]
+STATES = (*PHASES, *(s for s in JobState if s not in PHASES))
+WAIT_MAX_SECONDS = 30.0
 
 
 class Asked(BaseModel):
     """Base of everything received: unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid")
-
-
-def checked(spec: JobSpec) -> JobSpec:
-    """A job as asked for; raises JobFileError naming the key for values that no job may have."""
-    spec = replace(spec, command=spec.command or main_command(spec.steps))
-    for key, why in problems(spec):
-        raise JobFileError(f"{key} {why}.")
-    _check_policy(spec)
-    return spec
-
-
-def _check_policy(spec: JobSpec) -> None:
-    """Raises JobFileError for a size policy that is not installed here, or refuses its parameters."""
-    if spec.size_policy in ("", SIZE_OFF):
-        return
-    known = plugins.plugins(plugins.SIZE)
-    if spec.size_policy not in known:
-        raise JobFileError(f"size.policy is {spec.size_policy!r}. {did_you_mean(spec.size_policy, [SIZE_OFF, *known])}")
-    try:
-        plugins.made(plugins.SIZE, spec.size_policy, spec.size_parameters)
-    except ConfigError as e:
-        raise JobFileError(f"size.parameters: {e}.") from None
 
 
 class NameBody(Asked):
@@ -93,3 +74,63 @@ class PriorityBody(Asked):
     """How much a job counts; from -100 to 100."""
 
     priority: int
+
+
+class FromBody(Asked):
+    """The checkpoint to go on from: its name, or its sequence number."""
+
+    checkpoint: str
+
+
+class ForkBody(Asked):
+    """Both empty: the newest checkpoint, under the same name."""
+
+    checkpoint: str | None = None
+    name: str | None = None
+
+
+class StoreBody(Asked):
+    """Of one job, or of all."""
+
+    job: str | None = None
+    read: bool = False
+    dry_run: bool = False
+
+
+class TimelineQuery(BaseModel):
+    """Which part of the timeline; see `Service.timeline`."""
+
+    after: int = Field(0, ge=0, description="Only moments with a greater number")
+    since: AwareDatetime | None = Field(None, description="Only what was then or later; with a zone")
+    last: int | None = Field(None, ge=1, le=100_000, description="Of these only the newest so many")
+    wait: float = Field(0, ge=0, le=WAIT_MAX_SECONDS, description="Seconds to wait for news before an empty answer")
+
+
+class JobsQuery(BaseModel):
+    """What jobs must be like to be listed; the newest `limit` of those that are."""
+
+    ended: bool = Field(True, description="Those that have ended, too")
+    state: list[str] = Field([], description="Their phase or state is one of these")
+    tag: list[str] = Field([], description="They have all these tags, name=value; or name alone, with any value")
+    name: str | None = Field(None, description="Their name; * and ? are wildcards")
+    limit: int | None = Field(None, ge=1)
+
+    def of(self, jobs: Sequence[JobStatus]) -> Sequence[JobStatus]:
+        """Those of the jobs; raises UsageError for a state that none can have."""
+        for word in self.state:
+            if word not in STATES:
+                raise UsageError(f"The state is {word!r}. {did_you_mean(word, STATES)}")
+        return [x for x in jobs if self._wants(x)][: self.limit]
+
+    def _wants(self, status: JobStatus) -> bool:
+        spec = status.job.spec
+        return (
+            (not self.state or not {status.phase, str(status.job.state)}.isdisjoint(self.state))
+            and (self.name is None or fnmatchcase(spec.name, self.name))
+            and all(_has(spec.tags, tag) for tag in self.tag)
+        )
+
+
+def _has(tags: dict[str, str], wanted: str) -> bool:
+    name, equals, value = wanted.partition("=")
+    return name in tags and (not equals or tags[name] == value)

@@ -1,28 +1,55 @@
 """Bodies answered over HTTP, version 1.
 
-A value that is answered unchanged has no model of its own here. tests/web/openapi.json holds the wire format: a test fails if a
-value changes it. Amounts are integer micro-dollars, sizes bytes, durations seconds, times ISO 8601 in UTC.
+A value that is answered unchanged has no model here; the models' other fields are those of the values that they are made of.
+tests/web/openapi.json holds the wire format: a test fails if a value changes it. Amounts are integer micro-dollars, sizes
+bytes, durations seconds, times ISO 8601 in UTC.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, Self, TypeVar, cast, get_type_hints
 
-from pydantic import BaseModel, ConfigDict
-from spotsurfer_wire.messages import StepRun, Warm
+from pydantic import BaseModel, ConfigDict, create_model
+from spotsurfer_wire.messages import Fit
+from spotsurfer_wire.usage import Window
 
-from spotsurfer.model.job import AttemptState, HeldBy, JobSpec, JobState, MoveRequest, Wish
-from spotsurfer.model.market import Market
-from spotsurfer.ports.policies import Forecast
-from spotsurfer.ports.service import AttemptStatus, CostLine, JobStatus, Moment, OutputFile, PortStatus, Why
-
-Value = str | int | float | bool | None
+from spotsurfer.model.actions import Preview
+from spotsurfer.model.job import Attempt, Job
+from spotsurfer.model.market import Offer, Pool
+from spotsurfer.model.snapshot import SpotSeen
+from spotsurfer.ports.service import AttemptStatus, Checkpoint, CostLine, JobStatus, Moment, OutputFile, UsageSeen, Why
 
 
 class Wire(BaseModel):
     """Base of everything sent."""
 
     model_config = ConfigDict(from_attributes=True)
+
+    @classmethod
+    def of(cls, *nouns: object, **own: object) -> Self:
+        """From the values of the nouns, the last one that has a field, and from fields of its own."""
+        parts = {name: getattr(noun, name) for noun in nouns for name in cls.model_fields if hasattr(noun, name)}
+        return cls.model_validate(parts | own)
+
+
+Model = TypeVar("Model", bound=type[Wire])
+
+
+def fields_of(noun: type, *, only: str = "", without: str = "", **own: object) -> Callable[[Model], Model]:
+    """Decorates a model with the fields of a dataclass: all, `only` those named, or all `without` those. Each is required.
+
+    `own`: types of fields that the dataclass lacks, or has with another type.
+    """
+
+    def with_fields(model: Model) -> Model:
+        wanted = only.split() or [f.name for f in fields(noun) if f.name not in without.split()]
+        kinds = {**{name: kind for name, kind in get_type_hints(noun).items() if name in wanted}, **own}
+        made: dict[str, Any] = {name: (kind, ...) for name, kind in kinds.items()}
+        return cast(Model, create_model(model.__name__, __base__=model, __doc__=model.__doc__, __module__=__name__, **made))
+
+    return with_fields
 
 
 class ErrorBody(Wire):
@@ -53,13 +80,11 @@ class BudgetOut(Wire):
     budget_usd_micros: int | None
 
 
+@fields_of(Job, only="state wish reason")
 class CommandOut(Wire):
     """A wish was recorded."""
 
     job: str
-    state: JobState
-    wish: Wish
-    reason: str
 
 
 class NumberOut(Wire):
@@ -68,150 +93,49 @@ class NumberOut(Wire):
     number: int
 
 
+@fields_of(Fit, without="live_seconds")
 class FitOut(Wire):
     """A final save now, forecast."""
 
-    start_seconds: float
-    frozen_seconds: float
-    send_bytes: int
-    durable_seconds: float
-    window_seconds: float | None
-    verdict: str
-    reserve_seconds: float
-    gain_seconds: float
-    base_age_seconds: float
-    base_age_max_seconds: float | None
-    interval_seconds: float | None
-    hastened: bool
 
-
+@fields_of(Window, without="number")
 class UsageOut(Wire):
     """What a job used within some seconds; what a kernel or machine does not tell is null. See `spotsurfer_wire.usage`."""
 
-    seconds: float
-    cpu_cores: float
-    cpu_cores_max: float
-    memory_bytes: float
-    resident_bytes: float
-    resident_last_bytes: float
-    working_bytes: float
-    cache_bytes: float
-    growth_bytes_per_second: float
-    swap_bytes: float | None
-    stalled_cpu: float | None
-    stalled_memory: float | None
-    stalled_io: float | None
-    read_bytes: float | None
-    write_bytes: float | None
-    received_bytes: float | None
-    sent_bytes: float | None
-    processes: float | None
-    gpu_share: float | None
-    gpu_memory_bytes: float | None
-    gpu_watts: float | None
-    arriving_bytes: float | None
+
+@fields_of(UsageSeen, without="window")
+class WindowOut(UsageOut):
+    """A window of an attempt."""
 
 
+class UsagesOut(Wire):
+    """All windows of a job, oldest first: of ten seconds for the last hour, of a minute before."""
+
+    windows: list[WindowOut]
+
+
+@fields_of(AttemptStatus, without="attempt", fit=FitOut | None, usage=UsageOut | None)
+@fields_of(Pool)
+@fields_of(
+    Attempt,
+    only="number state since market price_usd_micros_per_hour list_price_usd_micros_per_hour purpose reason instance for_move "
+    "restore_failed restore_refused planned_at granted_at launched_at released_at from_checkpoint pause_seconds pace_seconds "
+    "pace_why gave_way_to",
+)
 class AttemptOut(Wire):
     """One machine's try at a job."""
 
-    number: int
-    state: AttemptState
-    since: datetime
-    provider: str
-    region: str
-    zone: str
-    instance_type: str
-    market: Market
-    price_usd_micros_per_hour: int
-    list_price_usd_micros_per_hour: int
-    purpose: str
-    reason: str
-    instance: str | None
-    for_move: int
-    restore_failed: bool
-    restore_refused: bool
-    planned_at: datetime
-    granted_at: datetime | None
-    launched_at: datetime | None
-    released_at: datetime | None
-    from_checkpoint: str | None
-    agent_state: str | None
-    silent_seconds: float | None
-    frozen: bool
-    cpu_seconds: float
-    memory_bytes: int
-    saves: int
-    frozen_seconds: float
-    save_stage: str
-    unsaved_seconds: float | None
-    pause_seconds: float | None
-    pace_seconds: float | None
-    pace_why: str
-    gave_way_to: str
-    fit: FitOut | None
-    fit_text: str
-    warm: Warm | None
-    error: str
-    usd_micros: int
-    protection: str
-    unprotected: str
-    processor: str
-    stage: str
-    usage: UsageOut | None
 
-    @classmethod
-    def of(cls, status: AttemptStatus) -> AttemptOut:
-        """From the noun: the record, its pool, and what the agent said, in one."""
-        parts: dict[str, object] = {}
-        for noun in (status.attempt.pool, status.attempt, status):
-            parts |= {name: getattr(noun, name) for name in cls.model_fields if hasattr(noun, name)}
-        return cls.model_validate(parts)
-
-
+@fields_of(JobStatus, without="job", attempts=list[AttemptOut])
+@fields_of(Job, only="id state wish reason held_by submitted_at ended_at exit_code failures move spec", name=str)
 class JobOut(Wire):
     """A job with everything there is to know at a glance."""
 
-    id: str
-    name: str
-    state: JobState
-    phase: str
-    note: str
-    wish: Wish
-    reason: str
-    held_by: HeldBy
-    submitted_at: datetime
-    ended_at: datetime | None
-    exit_code: int | None
-    failures: int
-    checkpoint: str | None
-    checkpoint_failed: str
-    checkpoints: list[str]
-    moves: int
-    steps: list[StepRun]
-    ports: list[PortStatus]
-    size: str
-    image_digest: str
-    level: int
-    forecast: Forecast | None
-    move: MoveRequest | None
-    usd_micros: int
-    usd_micros_on_demand: int
-    spec: JobSpec
-    attempts: list[AttemptOut]
-
     @classmethod
-    def of(cls, status: JobStatus) -> JobOut:
-        """From the noun."""
-        parts: dict[str, object] = {}
-        for noun in (status.job, status):
-            parts |= {name: getattr(noun, name) for name in cls.model_fields if hasattr(noun, name)}
-        parts |= {
-            "name": status.job.spec.name,
-            "spec": status.job.spec,
-            "attempts": [AttemptOut.of(a) for a in status.attempts],
-        }
-        return cls.model_validate(parts)
+    def of_status(cls, status: JobStatus) -> JobOut:
+        """From the record of the job and those of its attempts, and what agents said."""
+        attempts = [AttemptOut.of(a.attempt.pool, a.attempt, a) for a in status.attempts]
+        return cls.of(status.job, status, name=status.job.spec.name, attempts=attempts)
 
 
 class JobsOut(Wire):
@@ -220,22 +144,11 @@ class JobsOut(Wire):
     jobs: list[JobOut]
 
 
+@fields_of(Moment)
 class MomentOut(Wire):
     """One line of the timeline."""
 
     number: int
-    at: datetime
-    job: str | None
-    attempt: int | None
-    kind: str
-    text: str
-    data: dict[str, Value]
-
-    @classmethod
-    def of(cls, number: int, moment: Moment) -> MomentOut:
-        """From the noun and its number."""
-        parts = {name: getattr(moment, name) for name in cls.model_fields if name != "number"}
-        return cls.model_validate(parts | {"number": number})
 
 
 class TimelineOut(Wire):
@@ -252,19 +165,9 @@ class RejectedOut(Wire):
     why: str
 
 
+@fields_of(Why, rejected=list[RejectedOut])
 class WhyOut(Wire):
     """One decision."""
-
-    at: datetime
-    done: list[str]
-    rejected: list[RejectedOut]
-    note: str
-
-    @classmethod
-    def of(cls, why: Why) -> WhyOut:
-        """From the noun."""
-        rejected = [RejectedOut(what=what, why=reason) for what, reason in why.rejected]
-        return cls(at=why.at, done=list(why.done), rejected=rejected, note=why.note)
 
 
 class WhysOut(Wire):
@@ -285,15 +188,76 @@ class CostsOut(Wire):
     costs: list[CostLine]
 
 
+@fields_of(SpotSeen)
 class SpotOut(Wire):
     """From `at` on spot could be had in the pool, or not; null = nobody knew any more."""
 
     pool: str
-    at: datetime
-    up: bool | None
 
 
 class SpotsOut(Wire):
     """The record of all pools."""
 
     spots: list[SpotOut]
+
+
+@fields_of(
+    Offer,
+    only="market cpus memory_bytes interruption_band placement_score",
+    gpus=int,
+    gpu=str,
+    gpu_memory_bytes=int,
+    usd_micros_per_hour=int,
+    list_usd_micros_per_hour=int,
+)
+@fields_of(Pool)
+class OfferOut(Wire):
+    """A machine that could be bought. Band and score are the cloud's advice, where it gives any."""
+
+    @classmethod
+    def of_offer(cls, o: Offer) -> OfferOut:
+        """From the noun, its pool and its GPUs."""
+        gpus = {"gpus": o.gpus.count, "gpu": o.gpus.chip, "gpu_memory_bytes": o.gpus.memory_bytes}
+        prices = {
+            "usd_micros_per_hour": o.price_usd_micros_per_hour,
+            "list_usd_micros_per_hour": o.list_price_usd_micros_per_hour,
+        }
+        return cls.of(o.pool, o, **gpus, **prices)
+
+
+class RejectedOfferOut(Wire):
+    """An offer that would not be taken."""
+
+    offer: OfferOut
+    why: str
+
+
+class PlanOut(Wire):
+    """`choices`, best first; the first would be ordered, unless there is an obstacle."""
+
+    choices: list[OfferOut]
+    rejected: list[RejectedOfferOut]
+    obstacle: str
+
+    @classmethod
+    def of_preview(cls, found: Preview) -> PlanOut:
+        """From the noun."""
+        rejected = [RejectedOfferOut(offer=OfferOut.of_offer(o), why=why) for o, why in found.rejected]
+        return cls(choices=[OfferOut.of_offer(o) for o in found.choices], rejected=rejected, obstacle=found.obstacle)
+
+
+@fields_of(Checkpoint)
+class CheckpointOut(Wire):
+    """One checkpoint. `why` says why it is kept, or why it will go."""
+
+
+class CheckpointsOut(Wire):
+    """Oldest first."""
+
+    checkpoints: list[CheckpointOut]
+
+
+class NameOut(Wire):
+    """The full name of a checkpoint."""
+
+    checkpoint: str

@@ -13,11 +13,12 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
 import uvicorn
 from fastapi import FastAPI
 
-from spotsurfer.common.log_setup import Event, Log
 from spotsurfer.config.settings import listen_address
+from spotsurfer.ingress.listener import listening
 from spotsurfer.model.errors import ConfigError, ControllerRunning
 
 SOCKET_PATH_MAX_BYTES = 107  # the kernel's limit for an address of this kind
@@ -37,7 +38,18 @@ class _Server(uvicorn.Server):
     """Signals are ours, because two servers share the process. It awaits its end instead of polling ten times a second."""
 
     def __init__(self, app: FastAPI) -> None:
-        super().__init__(_config(app))
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http="h11",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=GRACE_SECONDS,
+            )
+        )
         self._ending = asyncio.Event()
 
     def end(self) -> None:
@@ -91,18 +103,9 @@ def tcp_socket(listen: str) -> socket.socket:
     """A listening TCP socket at "address:port"; raises ConfigError if that fails."""
     host, port = listen_address(listen)
     try:
-        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, proto)
+        return listening(host, port)
     except OSError as e:
         raise ConfigError(f"[controller] listen = {listen!r} can't be used: {e.strerror}.") from None
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(address)
-    except OSError as e:
-        listener.close()
-        raise ConfigError(f"[controller] listen = {listen!r} can't be used: {e.strerror}.") from None
-    listener.listen(128)
-    return listener
 
 
 def outlive_terminal() -> None:
@@ -110,7 +113,7 @@ def outlive_terminal() -> None:
     controller. Call it in the main thread.
     """
     why = "SIGHUP is ignored: a changed configuration is read at the next start"
-    signal.signal(signal.SIGHUP, lambda *_: Log("serve").warning(Event.SERVE_HANGUP, why=why))
+    signal.signal(signal.SIGHUP, lambda *_: structlog.get_logger(room="serve").warning("serve.hangup", why=why))
 
 
 def serve(endpoints: Sequence[Endpoint], stop: threading.Event, ready: Callable[[], None] = lambda: None) -> None:
@@ -139,19 +142,6 @@ async def _serve(endpoints: Sequence[Endpoint], stop: threading.Event, ready: Ca
             endpoint.app.state.stopping = True
             server.end()
         await asyncio.gather(stopped, *tasks)
-
-
-def _config(app: FastAPI) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        http="h11",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=GRACE_SECONDS,
-    )
 
 
 def _answers(path: Path) -> bool:

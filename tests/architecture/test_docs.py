@@ -1,11 +1,14 @@
 """Generated parts of the documentation are fresh; every kind of failure has its own exit code."""
 
 import re
+import runpy
 
 from support.tree import ROOT
 
-from spotsurfer.model.errors import every_kind, exit_code_table
-from spotsurfer.model.state_machine import ATTEMPT, JOB, states_page
+from spotsurfer.model.errors import every_kind
+from spotsurfer.model.state_machine import ATTEMPT, JOB
+
+DOCS = runpy.run_path(str(ROOT / "scripts" / "docs.py"))
 
 
 def test_exit_codes_are_unique() -> None:
@@ -17,21 +20,20 @@ def test_exit_codes_are_unique() -> None:
 def test_every_kind_sets_its_own_code_and_meaning() -> None:
     assert len(every_kind()) > 20
     for kind in every_kind():
-        assert {"exit_code", "meaning"} <= set(vars(kind)), kind
-        assert kind.__doc__
+        assert "exit_code" in vars(kind) and vars(kind)["__doc__"], kind
 
 
 def test_readme_has_the_table() -> None:
     found = re.search(r"<!-- exit-codes -->\n(.*?)<!-- /exit-codes -->", (ROOT / "README.md").read_text(), re.DOTALL)
     assert found, "the markers are gone"
-    assert found[1].strip() == exit_code_table(), "call make docs"
+    assert found[1].strip() == DOCS["exit_code_table"](), "call make docs"
 
 
 def test_states_page_is_fresh() -> None:
-    assert (ROOT / "docs" / "states.md").read_text() == states_page(), "call make docs"
+    assert (ROOT / "docs" / "states.md").read_text() == DOCS["states_page"](), "call make docs"
 
 
 def test_states_page_draws_every_edge() -> None:
     edges = sum(len(e) for table in (JOB, ATTEMPT) for e in table.values())
-    drawn = re.findall(r"^    \w+ --> \w+: .+$", states_page(), re.MULTILINE)
+    drawn = re.findall(r"^    \w+ --> \w+: .+$", DOCS["states_page"](), re.MULTILINE)
     assert len(drawn) == edges

@@ -11,6 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from support.sshd import Sshd, user_key
 
 from spotsurfer.model.errors import ConfigError, HostKeyMismatch, MachineUnreachable
+from spotsurfer.ports.service import Machine
 from spotsurfer.ssh import connection, session
-from spotsurfer.ssh.connection import Target, connect
+from spotsurfer.ssh.connection import connect
 
 pytestmark = pytest.mark.real
 
@@ -34,10 +36,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
         yield made
 
 
-def target(server: Sshd, seed: bytes = SEED, **changes: Any) -> Target:
-    return Target(
-        **{"address": "127.0.0.1", "user": "root", "host_key": connection.public_line(seed), "port": server.port, **changes}
-    )
+def target(server: Sshd, seed: bytes = SEED, **changes: Any) -> Machine:
+    return replace(Machine(1, "i-1", "127.0.0.1", server.port, "root", connection.public_line(seed)), **changes)
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_who_has_no_key_there_is_told_which(server: Sshd, tmp_path: Path) -> Non
 def test_a_closed_port_is_said_at_once() -> None:
     began = time.monotonic()
     with pytest.raises(MachineUnreachable, match="can't be reached"):
-        connect(Target("127.0.0.1", "root", connection.public_line(SEED), 1))
+        connect(Machine(1, "i-1", "127.0.0.1", 1, "root", connection.public_line(SEED)))
     assert time.monotonic() - began < 2
 
 

@@ -162,9 +162,9 @@ def test_the_machine_shows_the_key_that_its_user_data_brought(tmp_path: Path) ->
     assert not (etc / "ssh_host_ed25519_key.pub").exists()
     with Sshd(tmp_path / "s", lines=(f"HostKey {etc}/ssh_host_ed25519_key",)) as server:
         (server.base / "auth").write_text((home / ".ssh" / "authorized_keys").read_text())
-        at = ssh_access.connection.Target("127.0.0.1", "root", connection.public_line(b"s" * 32), server.port)
+        at = Machine(1, "i-1", "127.0.0.1", server.port, "root", connection.public_line(b"s" * 32))
         ssh_access.connection.connect(at, key).close()
-        wrong = ssh_access.connection.Target("127.0.0.1", "root", connection.public_line(b"t" * 32), server.port)
+        wrong = Machine(1, "i-1", "127.0.0.1", server.port, "root", connection.public_line(b"t" * 32))
         with pytest.raises(HostKeyMismatch):
             ssh_access.connection.connect(wrong, key)
 
@@ -217,16 +217,16 @@ def test_live_output_goes_on_where_the_store_ended_and_ends_with_the_job(
         service.logs[job, "out"] = b"abc"
         monkeypatch.setattr(ssh, "_key_file", lambda: server.key_file)
         seen = logs_and_outputs.live_pieces(SESSION.client(), "asm", ["out"], ssh.log_in)
-        assert next(seen) == ("out", b"abc")
+        assert next(seen) == ("out", b"abc", None)
         waiting = threading.Timer(0.5, lambda: setattr(service, "machines", at(server)))
         waiting.start()  # at first there is no machine
-        assert next(seen) == ("out", b"def")
+        assert next(seen) == ("out", b"def", None)
         segment.write_bytes(b"abcdefghi")
-        assert next(seen) == ("out", b"ghi")
+        assert next(seen) == ("out", b"ghi", None)
         service.logs[job, "out"] = b"abcdefghijkl"
         server.hang_up()
         service.machines = None
-        assert next(seen) == ("out", b"jkl")
+        assert next(seen) == ("out", b"jkl", None)
         status = service.statuses[job]
         service.statuses[job] = replace(status, job=replace(status.job, state=JobState.SUCCEEDED))
         assert list(seen) == []

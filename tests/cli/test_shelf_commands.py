@@ -105,10 +105,10 @@ def test_progress_is_told_and_ctrl_c_calls_it_off(
     controller.looks_needed = 3
     assert "fork: reading 1 of 9 …" in call("fork", "asm").err
 
-    def interrupted(_: object) -> bool:
+    def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(follow, "show", interrupted)
+    monkeypatch.setattr(follow.Meter, "count", interrupted)
     controller.looks = 0
     assert call("fork", "asm").code == 130
     assert controller.called_off == ["fork"]

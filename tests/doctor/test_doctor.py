@@ -185,7 +185,7 @@ def test_room_on_the_disk(settings: Settings, monkeypatch: pytest.MonkeyPatch, f
 
 
 def test_on_a_host_that_is_not_debian_a_mirror_is_asked_for(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "_distribution", lambda: "fedora")
+    monkeypatch.setattr(checks, "_release", lambda _: "fedora")
     monkeypatch.delenv("SPOTSURFER_DEBIAN_MIRROR", raising=False)
     found = checks.mirror(settings)
     assert found.level == "fail"

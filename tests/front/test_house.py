@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from support.builders import NOW
 
 from spotsurfer.ingress import connection
 from spotsurfer.ingress.connection import At, Target
-from spotsurfer.ingress.listener import Listener, ListenerRules
+from spotsurfer.ingress.listener import Listener
 from spotsurfer.model.errors import Conflict
 from spotsurfer.model.job import JobId, JobPort
 
@@ -112,12 +113,12 @@ SLEEPS = Target(At.SLEEPS)
 def made() -> Iterator[Callable[..., tuple[World, Listener, int]]]:
     fronts: list[Listener] = []
 
-    def make(at: Target, rules: ListenerRules | None = None, **changes: object) -> tuple[World, Listener, int]:
+    def make(at: Target, rules: dict[str, Any] | None = None, **changes: object) -> tuple[World, Listener, int]:
         machine = changes.pop("machine", None) or Echo().port  # before a port is free that it could be given
         port = free_port()
         values: dict[str, object] = {"machine": machine, "listens_on": [port], **changes}
         world = World(at, **values)  # type: ignore[arg-type]
-        front = Listener(rules or ListenerRules(), world)
+        front = Listener(world, **(rules or {}))
         fronts.append(front)
         front.start()
         until(lambda: listens(port) or (not values["listens_on"] and "listens_on" in changes))
@@ -180,7 +181,7 @@ def test_a_connection_wakes_what_sleeps_and_is_held_until_it_runs(made: Make) ->
 
 
 def test_nobody_waits_for_ever(made: Make) -> None:
-    _, _, port = made(Target(At.COMES), ListenerRules(wait_seconds=0.5))
+    _, _, port = made(Target(At.COMES), {"wait_seconds": 0.5})
     with pytest.raises(ConnectionResetError), open_to(port) as s:  # it may come while we connect
         s.recv(1)
 
@@ -235,7 +236,7 @@ def test_a_program_that_is_just_starting_is_waited_for_and_a_deaf_one_is_not(mad
 
 
 def test_there_is_a_most_of_connections(made: Make) -> None:
-    _, front, port = made(Target(At.COMES), ListenerRules(connections_max=2))
+    _, front, port = made(Target(At.COMES), {"connections_max": 2})
     until(lambda: front.connections(JOB)[0] == 0)
     with open_to(port) as a, open_to(port) as b:
         until(lambda: front.connections(JOB)[0] == 2)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from spotsurfer.jobspec.validate import checked
 from spotsurfer.model.errors import JobFileError
 from spotsurfer.model.job import JobSpec
-from spotsurfer.web.request_models import PlanBody, checked
+from spotsurfer.web.request_models import PlanBody
 
 
 def asked(**more: object) -> JobSpec:

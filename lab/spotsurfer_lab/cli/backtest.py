@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spotsurfer.cli.common import CONTEXT, AsJson, examples
+from spotsurfer.cli.common import CONTEXT, examples
 from spotsurfer.cli.screen import put
 from spotsurfer.common.units import parse_bytes
 from spotsurfer.model.errors import UsageError
@@ -66,7 +66,6 @@ def deadline(  # noqa: PLR0913 - one parameter an option
     settings: Settings = None,
     every: Every = 1,
     html: Html = None,
-    as_json: AsJson = False,
 ) -> None:
     """Play a job with a deadline on recorded availability: each pool and window is one run."""
     from spotsurfer_lab import deadline_backtest, results
@@ -84,7 +83,7 @@ def deadline(  # noqa: PLR0913 - one parameter an option
     if html is not None:
         with progress("deadlines") as step:
             match.plots.extend(results.plots(play, lambda ticks: trace.windows(begins, ticks), terms, step))
-    show(match, as_json, html, about)
+    show(match, html, about)
 
 
 # ---- `interval`: how often to save a job on machines with recorded lives
@@ -103,7 +102,6 @@ def interval(  # noqa: PLR0913 - one parameter an option
     fleets: Annotated[int, typer.Option(min=1, help="Each begins knowing nothing.")] = 5,
     policy: Policies = INTERVAL_POLICIES,
     html: Html = None,
-    as_json: AsJson = False,
 ) -> None:
     """Play jobs on machines that live as long as recorded ones; policies learn the hazard as they go."""
     from spotsurfer_lab import interval_backtest
@@ -113,7 +111,7 @@ def interval(  # noqa: PLR0913 - one parameter an option
     fleet = Fleet(truth, job_hours * 3600, save_seconds, restart_seconds, notice_seconds, recall, jobs)
     with progress("fleets") as step:
         match = interval_backtest.compare(fleet, fleets, names_of(policy), step)
-    show(match, as_json, html)
+    show(match, html)
 
 
 # ---- `placement`: the cost of a job that may move freely between pools
@@ -142,7 +140,6 @@ def placement(  # noqa: PLR0913 - one parameter an option
     policy: Policies = PLACEMENT_POLICIES,
     every: Every = 1,
     html: Html = None,
-    as_json: AsJson = False,
 ) -> None:
     """Play a job with a deadline on several pools at once: it may move at will, each window is one run."""
     import numpy as np
@@ -167,7 +164,7 @@ def placement(  # noqa: PLR0913 - one parameter an option
     if html is not None:
         with progress("deadlines") as step:
             match.plots.extend(results.plots(play, lambda ticks: trace.windows(begins, ticks)[:PLOT_WINDOWS], terms, step))
-    show(match, as_json, html, about)
+    show(match, html, about)
 
 
 def _usd(trace: Trace, spot: float | None, prices: Path | None) -> Floats:
@@ -209,7 +206,6 @@ def size(  # noqa: PLR0913 - one parameter an option
     guard: Annotated[bool, typer.Option(help="Freeze and move up at 95 % of memory; without, the job is killed.")] = True,
     html: Html = None,
     catalog: Annotated[str, typer.Option(help="Installed catalogue of types and prices.")] = "aws-us-east-1",
-    as_json: AsJson = False,
 ) -> None:
     """Play a recorded run on machines of changing size: dollars, moves, near misses, and how far it was stretched.
 
@@ -233,9 +229,9 @@ def size(  # noqa: PLR0913 - one parameter an option
     with progress("policies") as step:
         rides = compare(world, names_of(policy), step, settings_of(settings))
     columns, rows = _rows(rides)
-    put_comparison(TITLE, _told(world, usage), rides.figures(), (columns, rows), as_json)
+    put_comparison(TITLE, _told(world, usage), rides.figures(), (columns, rows))
     for name, ride in rides.by_policy.items():
-        if ride.alarm and not as_json:
+        if ride.alarm:
             put(f"{name}: {ride.alarm}")
     if html is not None:
         save_page(html, page(TITLE, _told(world, usage), columns, rows, plots(rides.by_policy, kinds)))

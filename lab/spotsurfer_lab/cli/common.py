@@ -174,7 +174,7 @@ def progress(title: str) -> Iterator[Step]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def show(match: Match, as_json: bool, html: Path | None = None, about: Mapping[str, object] | None = None) -> None:
+def show(match: Match, html: Path | None = None, about: Mapping[str, object] | None = None) -> None:
     """Print the figures of each policy, and write the page if requested.
 
     `about`: further facts about the market. Raises UsageError."""
@@ -186,7 +186,7 @@ def show(match: Match, as_json: bool, html: Path | None = None, about: Mapping[s
         _page(html, comparison, found, match.plots)
     columns = [c for c in next(iter(found.values()), {}) if c != "intervals_95"]
     rows = [[name, *(_cell(c, one) for c in columns)] for name, one in found.items()]
-    put_comparison(comparison.title, comparison.settings, found, (["policy", *columns], rows), as_json)
+    put_comparison(comparison.title, comparison.settings, found, (["policy", *columns], rows))
 
 
 def put_comparison(
@@ -194,11 +194,9 @@ def put_comparison(
     settings: Mapping[str, object],
     found: Mapping[str, Mapping[str, object]],
     told: tuple[list[str], list[list[str]]],
-    as_json: bool,
 ) -> None:
     """Figures by policy: as JSON, or as `told`, columns and rows of a table for people."""
-    if as_json:
-        put_json({"title": title, "settings": dict(settings), "policies": found})
+    if put_json({"title": title, "settings": dict(settings), "policies": found}):
         return
     put(title)
     put(", ".join(f"{key} {value}" for key, value in settings.items()))

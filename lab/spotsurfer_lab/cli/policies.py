@@ -37,14 +37,12 @@ def add(app: typer.Typer) -> None:
     app.add_typer(group)
 
 
-def policies(context: typer.Context, as_json: AsJson = False) -> None:
+def policies(context: typer.Context, as_json: AsJson = False) -> None:  # noqa: ARG001 - its callback has seen it
     """List all that are installed, and what they can be set to."""
     if context.invoked_subcommand is not None:
         return
     found = [_about(kind, group, name) for kind, group in KINDS.items() for name in sorted(plugins(group))]
-    if as_json:
-        put_json({"policies": found})
-        return
+    put_json({"policies": found})
     rows = [[f["kind"], f["name"], _settings(f["parameters"]), f["about"] or f["trouble"]] for f in found]
     table(["kind", "policy", "parameters", "what it does"], rows)
 
@@ -66,14 +64,13 @@ def _settings(given: list[dict[str, Any]]) -> str:
     return "; ".join(f"{p['name']} ({p['default']!r}): {p['text']}" for p in given) or "-"
 
 
-def train(  # noqa: PLR0913 - one parameter an option
+def train(
     out: Annotated[Path, typer.Option(help="The bank that is written, JSON.")],
     availability: Availability = None,
     own_history: OwnHistory = None,
     tick_seconds: TickSeconds = 600.0,
     states: Annotated[int, typer.Option(min=1, max=8, help="Hidden states of each market.")] = 4,
     seed: Annotated[int, typer.Option(help="Of the random beginnings.")] = 0,
-    as_json: AsJson = False,
 ) -> None:
     """Make a bank of market models; `[policy.surf] bank = "FILE"` puts it to use."""
     import numpy as np
@@ -93,8 +90,6 @@ def train(  # noqa: PLR0913 - one parameter an option
         except ValueError as e:
             raise UsageError(f"Nothing could be learned: {e}.") from e
     write(out, text)
-    if as_json:
-        put_json({"bank": str(out), "markets": names})
-    else:
+    if not put_json({"bank": str(out), "markets": names}):
         put(f"{out}: {counted(len(names), 'market')}.")
         tell('Put it to use by `[policy.surf] bank = "…"` in the configuration.')

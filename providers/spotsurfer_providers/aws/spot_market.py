@@ -14,7 +14,8 @@ from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any, TypeVar
 
-from spotsurfer.common.log_setup import Event, Log
+import structlog
+
 from spotsurfer.model.errors import Invalid, ProviderError, UnknownToProvider
 from spotsurfer.model.market import NO_GPUS, Gpus, Market, Offer, Pool
 from spotsurfer.model.money import from_usd
@@ -144,7 +145,7 @@ FILTER_CHARACTERS_MAX = 1024  # limit of GetProducts
 ARCHITECTURE = "x86_64"  # of the agent's runtime
 
 T = TypeVar("T")
-log = Log("aws")
+log = structlog.get_logger(room="aws")
 
 
 class Memory:
@@ -258,7 +259,7 @@ class SpotMarket:
         try:
             said = self._memory.get("prices", DAY_SECONDS, lambda: self._price_list(sorted(types)))
         except ProviderError as e:
-            log.warning(Event.PRICES_ASSUMED, instead="the shipped catalogue, of us-east-1", reason=str(e))
+            log.warning("prices.assumed", instead="the shipped catalogue, of us-east-1", reason=str(e))
             said = {}
             self._memory.put("prices", PRICES_AGAIN_SECONDS, said)
         known = instance_types()  # of us-east-1, at its date: for comparisons, not for bills

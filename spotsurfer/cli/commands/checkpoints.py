@@ -7,10 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from spotsurfer.cli.common import SESSION, AsJson, JobArgument, examples
+from spotsurfer.cli import follow
+from spotsurfer.cli.common import SESSION, JobArgument, examples
 from spotsurfer.cli.screen import pairs, put, put_json, say, table, when
 from spotsurfer.common.units import size
 from spotsurfer.model.errors import NotFound
+from spotsurfer.web.client import job_path
 
 CheckpointArgument = Annotated[
     str, typer.Argument(metavar="CHECKPOINT", help="Its name, or its number alone (the part behind the dash).")
@@ -32,14 +34,10 @@ def add(app: typer.Typer) -> None:
     app.command(epilog=examples("spotsurfer rehearse assembly-3f9a1c"))(rehearse)
 
 
-def checkpoints(job: JobArgument, as_json: AsJson = False) -> None:
+def checkpoints(job: JobArgument) -> None:
     """List a job's checkpoints: what is proven, what is kept and why."""
-    from spotsurfer.web.client import job_path
-
     found: list[dict[str, Any]] = SESSION.client().get(job_path(job, "checkpoints"))["checkpoints"]
-    if as_json:
-        put_json({"checkpoints": found})
-        return
+    put_json({"checkpoints": found})
     if not found:
         put(f"{job} has no checkpoint yet.")
         return
@@ -63,23 +61,21 @@ def _row(c: dict[str, Any]) -> list[str]:
     ]
 
 
-def protect(job: JobArgument, checkpoint: CheckpointArgument, as_json: AsJson = False) -> None:
+def protect(job: JobArgument, checkpoint: CheckpointArgument) -> None:
     """Keep a checkpoint whatever the rules of retention say."""
     answer = SESSION.client().put(_protection(job, checkpoint), {})
-    say(as_json, {"job": job, **answer}, f"Checkpoint {answer['checkpoint']} of {job} is kept until `spotsurfer unprotect`.")
+    say({"job": job, **answer}, f"Checkpoint {answer['checkpoint']} of {job} is kept until `spotsurfer unprotect`.")
 
 
-def unprotect(job: JobArgument, checkpoint: CheckpointArgument, as_json: AsJson = False) -> None:
+def unprotect(job: JobArgument, checkpoint: CheckpointArgument) -> None:
     """Leave a checkpoint to the rules of retention again."""
     SESSION.client().delete(_protection(job, checkpoint))
     answer = {"job": job, "checkpoint": checkpoint}
-    say(as_json, answer, f"Checkpoint {checkpoint} of {job} is left to the rules of retention.")
+    say(answer, f"Checkpoint {checkpoint} of {job} is left to the rules of retention.")
 
 
 def _protection(job: str, checkpoint: str) -> str:
     """Address of what protects it. Raises NotFound for what can't be the name of any checkpoint."""
-    from spotsurfer.web.client import job_path
-
     if not re.fullmatch(r"[0-9-]{1,40}", checkpoint):
         raise NotFound(f"{job} has no checkpoint {checkpoint!r}; `spotsurfer checkpoints {job}` lists them.")
     return job_path(job, "checkpoints", checkpoint, "protection")
@@ -89,31 +85,22 @@ def fork(
     job: JobArgument,
     origin: From = None,
     name: Annotated[str | None, typer.Option(help="Name of the copy; else the same.", show_default=False)] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Copy a job as of a checkpoint: the copy has an id of its own and goes its own way from there, on a machine of its own.
 
     It keeps name, budget and deadline (counted anew) of the job; where two jobs have one name, commands need the id.
     """
-    from spotsurfer.cli import follow
-    from spotsurfer.web.client import job_path
-
     made = follow.follow(SESSION.client(), job_path(job, "forks"), {"checkpoint": origin, "name": name})
-    say(as_json, made, f"{made['job']} is a copy of {made['parent']} and goes on from its checkpoint {made['checkpoint']}.")
+    say(made, f"{made['job']} is a copy of {made['parent']} and goes on from its checkpoint {made['checkpoint']}.")
 
 
-def rehearse(job: JobArgument, as_json: AsJson = False) -> None:
+def rehearse(job: JobArgument) -> None:
     """Show that the newest checkpoint comes to life elsewhere, while the job runs on; it is proven then.
 
     That takes a machine for some minutes, half an hour at most, which the job pays for.
     """
-    from spotsurfer.cli import follow
-    from spotsurfer.web.client import job_path
-
     done = follow.follow(SESSION.client(), job_path(job, "rehearsals"))
-    if as_json:
-        put_json(done)
-        return
+    put_json(done)
     put(f"Checkpoint {done['checkpoint']} of {done['job']} came to life on another machine: it is proven.")
     restored = done["restore_seconds"]
     pairs(

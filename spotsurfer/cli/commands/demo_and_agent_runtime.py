@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from spotsurfer.cli.common import SESSION
-from spotsurfer.cli.screen import put, put_json, table, tell
+from spotsurfer.cli.screen import answer_in_json, put, put_json, table, tell
 from spotsurfer.common.units import size
 from spotsurfer.model.errors import ConfigError, HostUnfit, StoreUnwritable
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # ---- `agent-runtime list` and `push`: runtimes in the store beside those built here.
 
 
-def push(settings: Settings, as_json: bool) -> None:
+def push(settings: Settings) -> None:
     """Upload the runtime that the configuration uses, unless it is there. Raises what building one does, StoreUnwritable."""
     from spotsurfer_wire.store.port import StoreError
 
@@ -34,13 +34,11 @@ def push(settings: Settings, as_json: bool) -> None:
         sent = provision.push(_store(settings), runtime)
     except StoreError as e:
         raise StoreUnwritable(f"the runtime can't be stored: {e}; check store.url and its rights") from e
-    if as_json:
-        put_json({"sha256": runtime.sha256, "sent": sent})
-    else:
-        put(f"{runtime.sha256} {'is in the store now' if sent else 'was in the store already'}")
+    put_json({"sha256": runtime.sha256, "sent": sent})
+    put(f"{runtime.sha256} {'is in the store now' if sent else 'was in the store already'}")
 
 
-def show(settings: Settings, as_json: bool) -> None:
+def show(settings: Settings) -> None:
     """All that are in the store or built here, and which one new machines get. Raises StoreUnwritable."""
     from spotsurfer_wire.store.port import StoreError
 
@@ -62,25 +60,18 @@ def show(settings: Settings, as_json: bool) -> None:
         for r in stored.values()
     ]
     if used is not None and used.sha256 not in stored:
-        size = used.path.stat().st_size
-        lines.insert(0, {"sha256": used.sha256, "size_bytes": size, "age_seconds": None, "stored": False, "used": True})
-    if as_json:
-        put_json({"runtimes": lines})
-    elif not lines:
+        room = used.path.stat().st_size
+        lines.insert(0, {"sha256": used.sha256, "size_bytes": room, "age_seconds": None, "stored": False, "used": True})
+    put_json({"runtimes": lines})
+    if not lines:
         put("There is none: `spotsurfer agent-runtime build` makes one.")
     else:
-        table(["sha-256", "size", "in the store for", "used"], [_row(x) for x in lines])
-
-
-def _row(line: dict[str, Any]) -> list[str]:
-    age = line["age_seconds"]
-    known = f"{age / 86400:.1f} days" if age is not None else "yes"
-    return [
-        line["sha256"],
-        size(line["size_bytes"]),
-        known if line["stored"] else "no",
-        "*" if line["used"] else "",
-    ]
+        ages = [f"{x['age_seconds'] / 86400:.1f} days" if x["age_seconds"] is not None else "yes" for x in lines]
+        rows = [
+            [x["sha256"], size(x["size_bytes"]), age if x["stored"] else "no", "*" if x["used"] else ""]
+            for x, age in zip(lines, ages, strict=True)
+        ]
+        table(["sha-256", "size", "in the store for", "used"], rows)
 
 
 def _store(settings: Settings) -> FileStore:
@@ -119,17 +110,16 @@ def demo(context: typer.Context) -> None:
 
 def agent_runtime(context: typer.Context) -> None:
     """Build, list, push or unpack the tarball that machines run."""
-
     from spotsurfer.agent_runtime.__main__ import main
     from spotsurfer.agent_runtime.package_fetch import MIRROR_VARIABLE
-    from spotsurfer.config.settings import load_settings
 
-    settings = load_settings(SESSION.config)
+    settings = SESSION.settings()
     if settings.runtime.mirror:
         os.environ.setdefault(MIRROR_VARIABLE, settings.runtime.mirror)
     words = [w for w in context.args if w != "--json"]
     if words in (["list"], ["push"]):
-        (show if words == ["list"] else push)(settings, "--json" in context.args)
+        answer_in_json("--json" in context.args)
+        (show if words == ["list"] else push)(settings)
         return
     given = context.args if "--out" in context.args else ["--out", str(settings.runtime_dir), *context.args]
     raise typer.Exit(main(given))

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from spotsurfer.cli.common import SESSION, AsJson, examples, write
+from spotsurfer.cli.common import SESSION, examples, write
 from spotsurfer.cli.screen import put, put_json
 from spotsurfer.model.errors import UsageError
 
@@ -66,7 +66,6 @@ def init(
         typer.Option(metavar="PATH", help="Write a systemd unit: NAME.service, or a folder that is there.", show_default=False),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Write a configuration with all keys and their defaults, Terraform's modules, a systemd unit.
 
@@ -106,11 +105,9 @@ def init(
             said.append(f"Give it what root made there before: chown -R spotsurfer: {data}")
         said.append(f"Start it: systemctl daemon-reload && systemctl enable --now {unit.name}")
     _write(files, force)
-    if as_json:
-        put_json({"written": [str(path) for path in files]})
-    else:
-        for line in said:
-            put(line)
+    put_json({"written": [str(path) for path in files]})
+    for line in said:
+        put(line)
 
 
 def _write(files: Mapping[Path, str | bytes], force: bool) -> None:

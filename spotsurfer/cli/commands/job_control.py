@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
+from spotsurfer.cli import follow
 from spotsurfer.cli.commands.show import current
-from spotsurfer.cli.common import SESSION, AsJson, JobArgument, Wait, examples, known_jobs, timeout_seconds
-from spotsurfer.cli.screen import complain, money, say, tell
+from spotsurfer.cli.common import SESSION, JobArgument, Wait, examples, known_jobs, timeout_seconds
+from spotsurfer.cli.screen import complain, confirm, money, put_json, say, tell
 from spotsurfer.common.units import counted
 from spotsurfer.model.errors import (
     Conflict,
@@ -23,12 +24,8 @@ from spotsurfer.model.errors import (
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import JobState, Wish
 from spotsurfer.model.market import Market
+from spotsurfer.web.client import Client, Json, job_path
 
-if TYPE_CHECKING:
-    from spotsurfer.web.client import Client
-
-Json = dict[str, Any]
-WAIT_SECONDS = 3600.0
 Timeout = Annotated[str, typer.Option("--timeout", help="With --wait: give up after so long.")]
 Jobs = Annotated[
     list[str] | None,
@@ -68,21 +65,14 @@ def add(app: typer.Typer) -> None:
     )(cancel)
 
 
-def checkpoint(job: JobArgument, wait: Wait = False, timeout: Timeout = "1h", as_json: AsJson = False) -> None:
+def checkpoint(job: JobArgument, wait: Wait = False, timeout: Timeout = "1h") -> None:
     """Save the job while it runs on."""
-    from spotsurfer.cli import follow
-    from spotsurfer.web.client import job_path
-
     limit, client = timeout_seconds(timeout), SESSION.client()
-    job = follow.id_of(client, job)
-    before = follow.newest(client, job)
-    number = int(client.post(job_path(job, "checkpoint"))["number"])
+    job, before = _known(client, job)
+    answer = {"job": job, **client.post(job_path(job, "checkpoint"))}
+    number = int(answer["number"])
     if not wait:
-        say(
-            as_json,
-            {"job": job, "number": number},
-            f"Asked for checkpoint {number} of {job}; --wait waits until it is durable.",
-        )
+        say(answer, f"Asked for checkpoint {number} of {job}; --wait waits until it is durable.")
         return
 
     def look(found: Json, moments: list[Json]) -> str | None:
@@ -92,7 +82,13 @@ def checkpoint(job: JobArgument, wait: Wait = False, timeout: Timeout = "1h", as
         return None
 
     name = follow.until(client, job, look, limit, before)
-    say(as_json, {"job": job, "number": number, "checkpoint": name}, f"Checkpoint {name} of {job} is durable.")
+    say({**answer, "checkpoint": name}, f"Checkpoint {name} of {job} is durable.")
+
+
+def _known(client: Client, job: str) -> tuple[str, int]:
+    """The job's id, and the number of its newest moment: what comes later may be about the order that follows."""
+    job = follow.id_of(client, job)
+    return job, int(client.get(job_path(job, "timeline"), last=1)["next"])
 
 
 def _saved(job: Json, moments: list[Json], otherwise: str) -> None:
@@ -110,34 +106,31 @@ def move(
     market: Annotated[str | None, typer.Option(help="spot or on-demand.", show_default=False)] = None,
     wait: Wait = False,
     timeout: Timeout = "1h",
-    as_json: AsJson = False,
 ) -> None:
     """Take the job to another machine; if that fails it runs on where it is. One with engine "none" begins again there."""
-    from spotsurfer.cli import follow
-    from spotsurfer.web.client import job_path
-
     if market is not None and market not in list(Market):
         raise UsageError(f"--market is {market!r}, expected spot or on-demand.")
     limit, client = timeout_seconds(timeout), SESSION.client()
-    job = follow.id_of(client, job)
-    before = follow.newest(client, job)
-    number = int(client.post(job_path(job, "move"), {"instance_type": to, "market": market})["number"])
+    job, before = _known(client, job)
+    answer = {"job": job, **client.post(job_path(job, "move"), {"instance_type": to, "market": market})}
     if not wait:
-        say(as_json, {"job": job, "number": number}, f"Asked {job} to move; --wait waits until it runs elsewhere.")
+        say(answer, f"Asked {job} to move; --wait waits until it runs elsewhere.")
         return
-    where = follow.until(client, job, lambda found, moments: _moved(found, moments, number), limit, before)
-    say(as_json, {"job": job, "number": number, "machine": where}, f"{job} runs on {where}.")
+    where = follow.until(client, job, lambda found, moments: _moved(found, moments, answer["number"]), limit, before)
+    say({**answer, "machine": where}, f"{job} runs on {where}.")
+
+
+def _machine(attempt: Json) -> str:
+    return f"{attempt['instance_type']} ({attempt['market']}, {attempt['zone']})"
 
 
 def _moved(job: Json, moments: list[Json], number: int) -> str | None:
     """The machine it moved to; None while that is open. Raises MoveFailed if the request is settled without a move."""
-    from spotsurfer.cli.follow import has_ended
-
     serving = [a for a in job["attempts"] if a["for_move"] == number]
     for attempt in serving:
         if A(attempt["state"]) in THERE:
-            return f"{attempt['instance_type']} ({attempt['market']}, {attempt['zone']})"
-    if has_ended(job):
+            return _machine(attempt)
+    if follow.has_ended(job):
         code = f" with exit code {job['exit_code']}" if job["exit_code"] is not None else ""
         raise MoveFailed(f"{job['id']} did not move: it ended before it could ({job['state']}{code}).")
     settled = job["move"] is None or job["move"]["number"] > number
@@ -156,20 +149,15 @@ def suspend(
     tags: Tags = None,
     wait: Wait = False,
     timeout: Timeout = "1h",
-    as_json: AsJson = False,
 ) -> None:
     """Save jobs, give their machines back, keep them in storage until `resume`. One with engine "none" begins again then."""
     limit, chosen, client = timeout_seconds(timeout), _chosen(jobs, every, tags, wishes=[Wish.RUN]), SESSION.client()
-    _each(client, chosen, lambda job: _suspend(client, job, limit if wait else None), "suspended", not jobs, as_json)
+    _each(client, chosen, lambda job: _suspend(client, job, limit if wait else None), "suspended", not jobs)
 
 
 def _suspend(client: Client, job: str, limit_seconds: float | None) -> tuple[Json, str]:
     """The answer and a sentence about it; waits unless there is no limit."""
-    from spotsurfer.cli import follow
-    from spotsurfer.web.client import job_path
-
-    job = follow.id_of(client, job)
-    before = follow.newest(client, job)
+    job, before = _known(client, job)
     answer = client.post(job_path(job, "hold"))
     until = f"held until `spotsurfer resume {answer['job']}`"
     if limit_seconds is None:
@@ -187,7 +175,7 @@ def _suspend(client: Client, job: str, limit_seconds: float | None) -> tuple[Jso
     return {**answer, "state": "held", "checkpoint": kept}, f"{answer['job']} is saved at {kept} and {until}."
 
 
-def resume(  # noqa: PLR0913 - one parameter an option
+def resume(
     jobs: Jobs = None,
     *,
     every: Annotated[bool, typer.Option("--all", help="All jobs that are held or suspended.")] = False,
@@ -198,7 +186,6 @@ def resume(  # noqa: PLR0913 - one parameter an option
     ] = None,
     wait: Wait = False,
     timeout: Timeout = "1h",
-    as_json: AsJson = False,
 ) -> None:
     """Let suspended or held jobs go on; with --from, any job from a checkpoint of your choice.
 
@@ -208,16 +195,13 @@ def resume(  # noqa: PLR0913 - one parameter an option
     if origin is not None and len(chosen) > 1:
         raise UsageError("--from is a checkpoint of one job: name one.")
     client = SESSION.client()
-    _each(client, chosen, lambda job: _resume(client, job, origin, limit if wait else None), "resumed", not jobs, as_json)
+    _each(client, chosen, lambda job: _resume(client, job, origin, limit if wait else None), "resumed", not jobs)
 
 
 def _resume(client: Client, job: str, origin: str | None, limit_seconds: float | None) -> tuple[Json, str]:
     """The answer and a sentence about it; waits unless there is no limit."""
-    from spotsurfer.cli import follow
-    from spotsurfer.web.client import job_path
-
-    job = follow.id_of(client, job)
-    before, old = follow.newest(client, job), len(client.get(job_path(job))["attempts"])
+    job, before = _known(client, job)
+    old = len(client.get(job_path(job))["attempts"])
     if origin is not None:
         answer = client.post(job_path(job, "go-back"), {"checkpoint": origin})
         text = f"goes back to checkpoint {origin}"
@@ -236,16 +220,14 @@ def _resumed(job: Json, moments: list[Json], old: int, may_stay: bool = False) -
 
     `old`: number of its attempts before. `may_stay`: a job that was not suspended yet may go on in place.
     """
-    from spotsurfer.cli.follow import was_held
-
     tried = job["attempts"][old:]
     stayed = [a for a in job["attempts"][:old] if may_stay and A(a["state"]) is A.RUNNING]
     for attempt in [*tried, *stayed]:
         if A(attempt["state"]) in THERE:
-            return f"{attempt['instance_type']} ({attempt['market']}, {attempt['zone']})"
+            return _machine(attempt)
     if dropped := [m["text"] for m in moments if m["kind"] == "wish" and m["text"].startswith("going back to")]:
         raise MoveFailed(f"{job['id']} did not go back: {dropped[-1].rstrip('.')}.")
-    if any(map(was_held, moments)):
+    if any(map(follow.was_held, moments)):
         raise failure(tried)(f"{job['id']} is held again: {job['reason'].rstrip('.')}.")
     return None
 
@@ -264,28 +246,24 @@ def priority(
     number: Annotated[
         str, typer.Argument(metavar="N", help="low, normal, high or a whole number from -100 to 100.", show_default=False)
     ],
-    as_json: AsJson = False,
 ) -> None:
     """Change how much the job counts: where limits leave no room for all, a higher one suspends a lower one."""
     from spotsurfer.jobspec.parse import read_priority
-    from spotsurfer.web.client import job_path
 
     try:
         wanted = read_priority(number)
     except ValueError as e:
         raise UsageError(f"The priority {e}.") from None
     answer = SESSION.client().put(job_path(job, "priority"), {"priority": wanted})
-    say(as_json, answer, f"{answer['job']} has priority {answer['priority']} from now on.")
+    say(answer, f"{answer['job']} has priority {answer['priority']} from now on.")
 
 
 def budget(
     job: JobArgument,
     usd: Annotated[str, typer.Argument(metavar="USD", help="US dollars in all, like 25 or 0.50; or none.", show_default=False)],
-    as_json: AsJson = False,
 ) -> None:
     """Change what the job may cost in all; it is held before that is passed. One that is held for it wants `resume`, too."""
     from spotsurfer.common.units import parse_usd
-    from spotsurfer.web.client import job_path
 
     try:
         wanted = None if usd == "none" else parse_usd(usd)
@@ -293,7 +271,7 @@ def budget(
         raise UsageError(f"The budget {e}, or none.") from None
     answer = SESSION.client().put(job_path(job, "budget"), {"usd_micros": wanted})
     limit = f"may cost {money(wanted)} USD in all from now on" if wanted is not None else "has no budget of its own any more"
-    say(as_json, answer, f"{answer['job']} {limit}.")
+    say(answer, f"{answer['job']} {limit}.")
 
 
 def cancel(
@@ -301,18 +279,15 @@ def cancel(
     *,
     every: Annotated[bool, typer.Option("--all", help="All jobs that have not ended.")] = False,
     tags: Tags = None,
-    as_json: AsJson = False,
 ) -> None:
     """End jobs without results."""
-    from spotsurfer.web.client import job_path
-
     chosen, client = _chosen(jobs, every, tags), SESSION.client()
 
     def end(job: str) -> tuple[Json, str]:
         answer = client.post(job_path(job, "cancel"))
         return answer, f"{answer['job']} is being cancelled."
 
-    _each(client, chosen, end, "cancelled", not jobs, as_json)
+    _each(client, chosen, end, "cancelled", not jobs)
 
 
 def _chosen(
@@ -340,39 +315,31 @@ def _each(
     act: Callable[[str], tuple[Json, str]],
     done: str,
     looked_up: bool,
-    as_json: bool,
 ) -> None:
     """Order each job in turn; report refusals at once, and raise them after the last one.
 
     Jobs that a filter found may have ended meanwhile: that is no failure.
     """
     if len(jobs) == 1 and not looked_up:
-        say(as_json, *act(jobs[0]))
+        say(*act(jobs[0]))
         return
     answers, refused, ended = list[Json](), list[SpotsurferError](), 0
     for job in jobs:
         try:
             answer, text = act(job)
         except SpotsurferError as e:
-            if looked_up and isinstance(e, Conflict) and _has_ended(client, job):
+            if looked_up and isinstance(e, Conflict) and follow.has_ended(client.get(job_path(job))):
                 ended += 1
                 continue
             refused.append(e)
             complain(str(e))
         else:
             answers.append(answer)
-            if not as_json:
-                say(False, answer, text)
-    if as_json or not jobs:
-        say(as_json, {"jobs": answers}, "There is no such job.")
+            confirm(text)
+    put_json({"jobs": answers})
+    if not jobs:
+        confirm("There is no such job.")
     if ended:
         tell(f"{ended} of {counted(len(jobs), 'job')} had ended meanwhile.")
     if refused:
         raise type(refused[0])(f"{len(refused)} of {counted(len(jobs), 'job')} could not be {done}.")
-
-
-def _has_ended(client: Client, job: str) -> bool:
-    from spotsurfer.cli.follow import has_ended
-    from spotsurfer.web.client import job_path
-
-    return has_ended(client.get(job_path(job)))

@@ -13,14 +13,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 from urllib.parse import quote
 
 import typer
 
-from spotsurfer.cli.common import SESSION, AsJson, JobArgument, Since, examples
+from spotsurfer.cli.commands import ssh
+from spotsurfer.cli.common import SESSION, JobArgument, Since, examples, moment_of
 from spotsurfer.cli.follow import has_ended
-from spotsurfer.cli.screen import put, put_json, say, table, tell, when
+from spotsurfer.cli.screen import confirm, is_json, put, put_json, table, tell, when
 from spotsurfer.common.input_errors import did_you_mean
 from spotsurfer.common.units import counted, size
 from spotsurfer.jobspec.validate import leaves_folder
@@ -31,7 +32,13 @@ from spotsurfer.web.client import Client, Json, job_path, patiently
 if TYPE_CHECKING:
     import paramiko
 
-    from spotsurfer.web.client import Client
+
+class Piece(NamedTuple):
+    """Output of one stream without interruption by the other; `seconds` since 1970, None = not known."""
+
+    stream: str
+    data: bytes
+    seconds: float | None = None
 
 
 # ---- `logs --live`: output as the job prints it, read on its machine over SSH; the store serves the beginning and the end.
@@ -39,17 +46,19 @@ if TYPE_CHECKING:
 # with a machine and printed again on the next one is not shown twice.
 
 LIVE_LOOK_SECONDS = 2.0  # between checks whether the job has ended or moved
-LivePiece = tuple[str, bytes]
 LogIn = Callable[[Json], "paramiko.SSHClient"]
 
 
-def live_pieces(client: Client, job: str, streams: Sequence[str], log_in: LogIn) -> Iterator[LivePiece]:
+def live_pieces(client: Client, job: str, streams: Sequence[str], log_in: LogIn) -> Iterator[Piece]:
     """Output of the job until it ends. Raises HostKeyMismatch, ConfigError, and the controller's errors."""
     at = dict.fromkeys(streams, 0)
     said = ""
     while True:
         seen = patiently(lambda: client.get(job_path(job)), tell)
-        yield from _counted(_stored(client, job, at), at)
+        for name in at:
+            while data := patiently(lambda n=name: client.data(job_path(job, "log", n), offset=at[n]), tell):  # type: ignore[misc]
+                at[name] += len(data)
+                yield Piece(name, data)
         if has_ended(seen):
             return
         try:
@@ -62,31 +71,21 @@ def live_pieces(client: Client, job: str, streams: Sequence[str], log_in: LogIn)
             time.sleep(LIVE_LOOK_SECONDS)
             continue
         said = ""
-        yield from _counted(_followed(client, job, at, (machine, connection)), at)
+        for piece in _followed(client, job, at, (machine, connection)):
+            at[piece.stream] += len(piece.data)
+            yield piece
 
 
-def _counted(found: Iterator[LivePiece], at: dict[str, int]) -> Iterator[LivePiece]:
-    for name, data in found:
-        at[name] += len(data)
-        yield name, data
-
-
-def _stored(client: Client, job: str, at: dict[str, int]) -> Iterator[LivePiece]:
-    for name in at:
-        while data := patiently(lambda n=name: client.data(job_path(job, "log", n), offset=at[n]), tell):  # type: ignore[misc]
-            yield name, data
-
-
-def _followed(client: Client, job: str, at: dict[str, int], there: tuple[Json, paramiko.SSHClient]) -> Iterator[LivePiece]:
+def _followed(client: Client, job: str, at: dict[str, int], there: tuple[Json, paramiko.SSHClient]) -> Iterator[Piece]:
     """Output from the machine, until the job moves or ends, or the connection breaks."""
     from spotsurfer.ssh import session
 
     machine, connection = there
-    found: queue.Queue[LivePiece | None] = queue.Queue()
+    found: queue.Queue[Piece | None] = queue.Queue()
 
     def follow(name: str, start: int) -> None:
         try:
-            session.follow(connection, machine["user"], name, start, lambda data: found.put((name, data)))
+            session.follow(connection, machine["user"], name, start, lambda data: found.put(Piece(name, data)))
         except MachineUnreachable:
             pass  # the machine is gone; the store knows more
         finally:
@@ -95,29 +94,22 @@ def _followed(client: Client, job: str, at: dict[str, int], there: tuple[Json, p
     threads = [threading.Thread(target=follow, args=x, daemon=True) for x in at.items()]
     for thread in threads:
         thread.start()
+    looked = time.monotonic()
     try:
-        yield from _until(found, lambda: _left(client, job, machine["attempt"]))
+        while True:
+            with contextlib.suppress(queue.Empty):
+                piece = found.get(timeout=LIVE_LOOK_SECONDS)
+                if piece is None:
+                    return
+                yield piece
+            if time.monotonic() - looked >= LIVE_LOOK_SECONDS:  # a connection may outlive the job
+                looked = time.monotonic()
+                if _left(client, job, machine["attempt"]):
+                    return
     finally:
         connection.close()
         for thread in threads:
             thread.join(5.0)
-
-
-def _until(found: queue.Queue[LivePiece | None], over: Callable[[], bool]) -> Iterator[LivePiece]:
-    """Pieces until the source ends or `over` is true; asks it now and then, because a connection may outlive the job."""
-    looked = time.monotonic()
-    while True:
-        try:
-            piece = found.get(timeout=LIVE_LOOK_SECONDS)
-            if piece is None:
-                return
-            yield piece
-        except queue.Empty:
-            pass
-        if time.monotonic() - looked >= LIVE_LOOK_SECONDS:
-            looked = time.monotonic()
-            if over():
-                return
 
 
 def _left(client: Client, job: str, attempt: int) -> bool:
@@ -166,20 +158,18 @@ def logs(  # noqa: PLR0913 - one parameter an option
     since: Since = None,
     step: Annotated[str | None, typer.Option(help="Only what this step printed.", show_default=False)] = None,
     live: Annotated[bool, typer.Option("--live", help="Follow it on its machine, over SSH: nothing is waited for.")] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Print the job's output in the order in which it was written, over all moves: stderr goes to stderr."""
-    from spotsurfer.cli.points_in_time import since as moment
-
     if step is not None and attempt is not None:
         raise UsageError("--step and --attempt can't be combined: a step's output goes over all its attempts.")
     if live and (step, attempt, tail, since) != (None, None, None, None):
         raise UsageError("--live shows what is printed now: it can't be combined with --step, --attempt, --tail or --since.")
     only = None if stdout == stderr else "out" if stdout else "err"
-    part = Part(only, attempt, step, tail, max(0.0, moment(since).timestamp()) if since is not None else None)
-    pieces = _live(job, [only] if only else ["out", "err"]) if live else _pieces(SESSION.client(), job, part, follow)
-    if as_json:
-        _put_json(pieces, [NAMES[only]] if only else list(NAMES.values()), one_by_one=follow or live)
+    part = Part(only, attempt, step, tail, max(0.0, moment_of(since).timestamp()) if since is not None else None)
+    client, streams = SESSION.client(), [only] if only else list(NAMES)
+    pieces = live_pieces(client, job, streams, ssh.log_in) if live else _pieces(client, job, part, follow)
+    if is_json():
+        _put_json(pieces, [NAMES[s] for s in streams], one_by_one=follow or live)
         return
     for piece in pieces:
         # One stream alone goes to stdout, so that `logs --stderr JOB | less` works.
@@ -193,7 +183,7 @@ def _put_json(pieces: Iterator[Piece], names: list[str], *, one_by_one: bool) ->
     decoders = {
         name: codecs.getincrementaldecoder("utf-8")("replace") for name in NAMES.values()
     }  # a piece may end within a letter
-    found: list[dict[str, Any]] = []
+    found: list[Json] = []
 
     def tell_one(name: str, data: bytes, seconds: float | None, final: bool = False) -> None:
         told = {"stream": name, "time": _utc(seconds), "text": decoders[name].decode(data, final)}
@@ -218,21 +208,6 @@ def _utc(seconds: float | None) -> str | None:
         return None
 
 
-def _live(job: str, streams: list[str]) -> Iterator[Piece]:
-    from spotsurfer.cli.commands import ssh
-
-    for stream, data in live_pieces(SESSION.client(), job, streams, ssh.log_in):
-        yield Piece(stream, data, None)
-
-
-class Piece(NamedTuple):
-    """Output of one stream without interruption by the other; `seconds` since 1970, None = not known."""
-
-    stream: str
-    data: bytes
-    seconds: float | None
-
-
 class Part(NamedTuple):
     """A part of the output: of one stream, of an attempt, of a step, the last lines, since a time."""
 
@@ -244,26 +219,24 @@ class Part(NamedTuple):
 
 
 def _pieces(client: Client, job: str, part: Part, follow: bool) -> Iterator[Piece]:
-    from spotsurfer.web.client import job_path, patiently
-
     place: dict[str, int] = {}
-    where: dict[str, Any] = {"tail": part.tail, "since": part.since}
-    notes = _Notes(job, part)
+    where: Json = {"tail": part.tail, "since": part.since}
+    first, unordered = True, set[str]()
     while True:
         begin, end = _bounds(patiently(lambda: client.get(job_path(job)), tell), part.step) if part.step else ({}, {})
         place = place or begin
         until = {f"{name}_end": end.get(name, 0) for name in NAMES} if end else {}
         follows = follow and not end
-        query = {
-            **place,
-            **until,
-            **where,
-            "only": part.only,
-            "attempt": part.attempt,
-            "wait": FOLLOW_SECONDS if follows else 0,
-        }
+        asked = {"only": part.only, "attempt": part.attempt, "wait": FOLLOW_SECONDS if follows else 0}
+        query = {**place, **until, **where, **asked}
         parts, told = patiently(lambda q=query: client.framed(job_path(job, "log"), **q), tell)  # type: ignore[misc]
-        notes.put(parts, told)
+        before, unordered = len(unordered), unordered | {head["stream"] for head, _ in parts if not head["recorded"]}
+        if before < len(unordered) == len(NAMES):
+            tell("An older agent did not record in which order some of this was printed: stdout comes first, then stderr.")
+        if first and not part.step and told["earlier"]:
+            attempts = ", ".join(f"--attempt {n}" for n in told["earlier"])
+            tell(f"Earlier runs of {job} have output of their own: {attempts}.")
+        first = False
         for head, data in parts:
             yield Piece(head["stream"], data, head["seconds"])
         place, where = told["next"], {}
@@ -271,25 +244,7 @@ def _pieces(client: Client, job: str, part: Part, follow: bool) -> Iterator[Piec
             return
 
 
-class _Notes:
-    """Notes beside the output, each shown once."""
-
-    def __init__(self, job: str, part: Part) -> None:
-        self._job, self._first, self._mixed = job, not part.step, set[str]()
-
-    def put(self, parts: list[tuple[dict[str, Any], bytes]], told: dict[str, Any]) -> None:
-        """Print notes on stderr, before the output that they are about."""
-        before = len(self._mixed)
-        self._mixed |= {head["stream"] for head, _ in parts if not head["recorded"]}
-        if before < len(self._mixed) == len(NAMES):
-            tell("An older agent did not record in which order some of this was printed: stdout comes first, then stderr.")
-        if self._first and told["earlier"]:
-            attempts = ", ".join(f"--attempt {n}" for n in told["earlier"])
-            tell(f"Earlier runs of {self._job} have output of their own: {attempts}.")
-        self._first = False
-
-
-def _bounds(seen: dict[str, Any], step: str) -> tuple[dict[str, int], dict[str, int]]:
+def _bounds(seen: Json, step: str) -> tuple[dict[str, int], dict[str, int]]:
     """Begin and end of a step's output, by stream; no end while it runs. Raises NotFound, Conflict."""
     run = next((s for s in seen["steps"] if s["name"] == step), None)
     if run is not None:
@@ -305,36 +260,35 @@ def outputs(
     to: Annotated[Path | None, typer.Option("--to", metavar="DIR", help="Download into this folder.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
     partial: Annotated[bool, typer.Option("--partial", help="What a running job has written so far.")] = False,
-    as_json: AsJson = False,
 ) -> None:
     """List the results of a job that has ended, or download them; each file is checked against its digest."""
-    from spotsurfer.web.client import job_path
-
     client = SESSION.client()
     place = job_path(job, "outputs") if not partial else _partial(client, job)
     told = client.get(place)
     found = told["outputs"]
     if to is not None:
+        for file in found:
+            if why := leaves_folder(file["path"]):
+                raise SpotsurferError(f"The controller offers {file['path']!r}, which {why}: it is not written.")
         there = {} if force else _there(found, to)
         wanted = [file for file in found if file["path"] not in there]
         if (total := sum(f["size"] for f in wanted)) > TELL_BYTES:
             tell(f"Downloading {counted(len(wanted), 'file')}, {size(total)} …")
         for file in found:
             file["to"] = str(there.get(file["path"]) or _download(client, place, file, to))
-    if as_json:
-        put_json(told if partial else found)
+    if put_json(told if partial else found):
         return
     if partial:
         put(f"As they were at {when(told['at'])} in the step {told['step']}; the job runs on.")
     if to is not None:
-        say(False, found, f"In {to}: {counted(len(found), 'file')}, {size(sum(f['size'] for f in found))}{_checked(found)}.")
+        confirm(f"In {to}: {counted(len(found), 'file')}, {size(sum(f['size'] for f in found))}{_checked(found)}.")
     elif not found:
         put(_why_none(client.get(job_path(job)), partial))
     else:
         table(["size", "path"], [[size(f["size"]), f["path"]] for f in found])
 
 
-def _why_none(job: dict[str, Any], partial: bool) -> str:
+def _why_none(job: Json, partial: bool) -> str:
     """The reason why a job has no results."""
     patterns = job["spec"]["outputs"]
     if not patterns:
@@ -348,7 +302,7 @@ def _why_none(job: dict[str, Any], partial: bool) -> str:
     return f"The job has no results: {why}."
 
 
-def _checked(found: list[dict[str, Any]]) -> str:
+def _checked(found: list[Json]) -> str:
     old = sum(1 for f in found if not f["sha256"])
     if old:
         return f"; {old} of them have no digest to be checked against: they were published by an older agent"
@@ -357,8 +311,6 @@ def _checked(found: list[dict[str, Any]]) -> str:
 
 def _partial(client: Client, job: str) -> str:
     """Ask a running job for its outputs so far, and wait for them; returns their address."""
-    from spotsurfer.web.client import job_path, patiently
-
     number = client.post(job_path(job, "partials"))["number"]
     place, began, told = job_path(job, "partials", str(number)), time.monotonic(), False
     while not patiently(lambda: client.get(place), tell)["done"]:
@@ -369,17 +321,11 @@ def _partial(client: Client, job: str) -> str:
     return place
 
 
-def _target(file: dict[str, Any], to: Path) -> Path:
-    if why := leaves_folder(file["path"]):
-        raise SpotsurferError(f"The controller offers {file['path']!r}, which {why}: it is not written.")
-    return to / str(file["path"])
-
-
-def _there(found: list[dict[str, Any]], to: Path) -> dict[str, Path]:
+def _there(found: list[Json], to: Path) -> dict[str, Path]:
     """Files that an earlier call left whole in the folder. Raises UsageError for other files of these names."""
     there = {}
     for file in found:
-        target = _target(file, to)
+        target = to / file["path"]
         if not os.path.lexists(target):
             continue
         if not _is(file, target):
@@ -391,7 +337,7 @@ def _there(found: list[dict[str, Any]], to: Path) -> dict[str, Path]:
     return there
 
 
-def _is(file: dict[str, Any], target: Path) -> bool:
+def _is(file: Json, target: Path) -> bool:
     """Whether the local file equals the published one. Without a digest nobody can tell."""
     try:
         if not target.is_file() or target.stat().st_size != file["size"] or not file["sha256"]:
@@ -402,40 +348,31 @@ def _is(file: dict[str, Any], target: Path) -> bool:
         return False
 
 
-def _download(client: Client, place: str, file: dict[str, Any], to: Path) -> Path:
-    """Download one file under its name: complete and as published, or not at all."""
-    target = _target(file, to)
+def _download(client: Client, place: str, file: Json, to: Path) -> Path:
+    """Download one file under its name: complete and as published, or not at all. Raises SpotsurferError, StoreDamaged."""
+    name = str(file["path"])
+    target = to / name
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    count, digest = 0, hashlib.sha256()
     try:
-        _write(client, f"{place}/{quote(file['path'], safe='/')}", file, target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("wb") as opened:
+            for piece in client.download(f"{place}/{quote(name, safe='/')}"):
+                count += opened.write(piece)
+                digest.update(piece)
+        if count != file["size"]:
+            raise SpotsurferError(f"{name} came with {count} bytes instead of {file['size']}: repeat the command.")
+        if file["sha256"] not in ("", digest.hexdigest()):
+            raise StoreDamaged(
+                f"{name} is not what its machine published: its SHA-256 is {digest.hexdigest()}, not {file['sha256']}. Repeat "
+                "the command; if it stays so, the store was changed or is damaged."
+            )
+        part.replace(target)
     except OSError as e:
         if e.errno in DISK_FULL:
             raise
         raise UsageError(f"{target} can't be written ({e.strerror}): name another folder after --to.") from e
-    return target
-
-
-def _write(client: Client, path: str, file: dict[str, Any], target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        count, digest = 0, hashlib.sha256()
-        with part.open("wb") as opened:
-            for piece in client.download(path):
-                count += opened.write(piece)
-                digest.update(piece)
-        _check(file, count, digest.hexdigest())
-        part.replace(target)
     finally:
         with contextlib.suppress(OSError):
             part.unlink()
-
-
-def _check(file: dict[str, Any], count: int, digest: str) -> None:
-    """Compare the received bytes with the published ones. Raises SpotsurferError, StoreDamaged."""
-    if count != file["size"]:
-        raise SpotsurferError(f"{file['path']} came with {count} bytes instead of {file['size']}: repeat the command.")
-    if file["sha256"] not in ("", digest):
-        raise StoreDamaged(
-            f"{file['path']} is not what its machine published: its SHA-256 is {digest}, not {file['sha256']}. Repeat the "
-            "command; if it stays so, the store was changed or is damaged."
-        )
+    return target

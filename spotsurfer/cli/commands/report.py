@@ -7,17 +7,17 @@ import io
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from spotsurfer.cli.commands.show import OptionalJob
-from spotsurfer.cli.common import SESSION, AsJson, examples, write
+from spotsurfer.cli.common import SESSION, examples, moment_of, write
 from spotsurfer.cli.screen import money, pairs, put, put_json, table, tell, when
 from spotsurfer.common.units import counted, duration
 from spotsurfer.model.errors import UsageError
+from spotsurfer.web.client import Json, job_path
 
-Json = dict[str, Any]
 ALL_SAVED = ("keeping", "drained", "finished")  # last report of an agent if nothing is lost with its machine
 SUMMED = ("seconds", "usd_micros", "usd_micros_on_demand", "frozen_seconds", "cpu_seconds")
 BY = ("user", "name", "tag:NAME")
@@ -52,18 +52,14 @@ def report(
     csv_file: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Write a line a machine there.", show_default=False)
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Say what was spent, what on-demand would have cost, what was repeated and how long jobs stood still.
 
     Storage, requests to it and traffic are not counted: the cloud's own bill has them.
     """
-    from spotsurfer.cli.points_in_time import since as moment
-    from spotsurfer.web.client import job_path
-
     if by is not None and by not in ("user", "name") and not (by.startswith("tag:") and len(by) > len("tag:")):
         raise UsageError(f"--by is {by!r}, expected {', '.join(BY[:-1])} or {BY[-1]}.")
-    client, start = SESSION.client(), moment(since).isoformat() if since is not None else None
+    client, start = SESSION.client(), moment_of(since).isoformat() if since is not None else None
     jobs = [client.get(job_path(job))] if job is not None else client.get("/v1/jobs")["jobs"]
     lines = client.get("/v1/costs", job=job, since=start)["costs"]
     summary = summarize(lines, _billed(jobs, lines) if since is not None else jobs)
@@ -71,9 +67,8 @@ def report(
     if csv_file is not None:
         write(csv_file, as_csv(lines))
         tell(f"{csv_file}: {counted(len(lines), 'machine')}.")
-    if as_json:
-        put_json({"attempts": lines, **summary, **({"groups": groups} if by is not None else {})})
-    elif csv_file is None:
+    put_json({"attempts": lines, **summary, **({"groups": groups} if by is not None else {})})
+    if csv_file is None:
         _show(lines, groups, by, summary)
 
 

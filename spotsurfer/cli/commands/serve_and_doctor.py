@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spotsurfer.cli.common import SESSION, AsJson, Config, examples
+from spotsurfer.cli.common import SESSION, Config, examples
 from spotsurfer.cli.screen import complain, put, put_json, table, tell
 from spotsurfer.model.errors import HostUnfit, SpotsurferError
 
 if TYPE_CHECKING:
     from spotsurfer.config.settings import Settings
     from spotsurfer.controller.wiring import Controller
-    from spotsurfer.doctor.checks import Finding
     from spotsurfer.web.server import Endpoint
 
 LOOPBACK = ("127.", "::1", "localhost")  # prefixes of addresses that only this host reaches
@@ -33,12 +33,14 @@ def serve(
     from spotsurfer_wire.linux.memory import return_memory
 
     return_memory()  # before there are threads
+    import structlog
+
     from spotsurfer.common import log_setup
-    from spotsurfer.config.settings import load_settings
     from spotsurfer.controller.wiring import build
     from spotsurfer.web.server import outlive_terminal
+    from spotsurfer.web.server import serve as answer
 
-    settings = load_settings(config or SESSION.config)
+    settings = SESSION.settings(config)
     log_setup.set_up(settings.controller.log_level, settings.controller.log_format)
     outlive_terminal()
     controller = build(settings)
@@ -48,29 +50,23 @@ def serve(
         finally:
             controller.stop()
         return
-    _serve(settings, controller)
-
-
-def _serve(settings: Settings, controller: Controller) -> None:
-    from spotsurfer.common.log_setup import Event, Log
-    from spotsurfer.web.server import serve as answer
-
-    log = Log("serve")
+    log = structlog.get_logger(room="serve")
     try:
         endpoints = _endpoints(settings, controller)
         controller.start()
-        log.info(Event.SERVE_STARTED, data_dir=str(settings.controller.data_dir), store=settings.store_url)
-        answer(endpoints, controller.stopped, lambda: log.info(Event.SERVE_LISTENING, socket=str(settings.socket_path)))
-        log.info(Event.SERVE_STOPPING)
+        log.info("serve.started", data_dir=str(settings.controller.data_dir), store=settings.store_url)
+        answer(endpoints, controller.stopped, lambda: log.info("serve.listening", socket=str(settings.socket_path)))
+        log.info("serve.stopping")
     finally:
         controller.stop()
-    log.info(Event.SERVE_STOPPED)
+    log.info("serve.stopped")
     if controller.failure:
         raise controller.failure[0]
 
 
 def _endpoints(settings: Settings, controller: Controller) -> list[Endpoint]:
-    from spotsurfer.common.log_setup import Event, Log
+    import structlog
+
     from spotsurfer.web.app import load_token, make_app
     from spotsurfer.web.server import Endpoint, tcp_socket, unix_socket
 
@@ -85,7 +81,7 @@ def _endpoints(settings: Settings, controller: Controller) -> list[Endpoint]:
         )
         found.append(Endpoint(app, tcp_socket(listen)))
     for place, advice in _open_to_network(listen, settings.front.address):
-        Log("serve").warning(Event.SERVE_OPEN_TO_NETWORK, listen=place, advice=advice)
+        structlog.get_logger(room="serve").warning("serve.open-to-network", listen=place, advice=advice)
     return found
 
 
@@ -99,41 +95,26 @@ def _open_to_network(listen: str | None, front: str) -> Iterator[tuple[str, str]
         yield front, "whoever reaches a job's port there can wake the job, and speaks to the job itself"
 
 
-def doctor(config: Config = None, as_json: AsJson = False) -> None:
+def doctor(config: Config = None) -> None:
     """Say what this machine can and can't do, and the remedy; exit code 7 if something needed is missing.
 
     The agent's runtime is built if nothing else is missing: only its CRIU can say whether this kernel will do.
     """
-    from spotsurfer.config.settings import load_settings
     from spotsurfer.doctor.checks import OF_RUNTIME, examine
 
-    settings = load_settings(config or SESSION.config)
+    settings = SESSION.settings(config)
     findings = examine(settings)
-    bad = {f.check for f in findings if f.level == "fail"}
-    if "runtime" in bad and bad <= OF_RUNTIME and _built(settings):
-        findings = examine(settings)
-    _show(findings, as_json)
+    if {"runtime"} <= {f.check for f in findings if f.level == "fail"} <= OF_RUNTIME:
+        from spotsurfer.agent_runtime import provision
 
-
-def _built(settings: Settings) -> bool:
-    """Whether the agent's runtime could be built; if not, prints the reason on standard error."""
-    from spotsurfer.agent_runtime import provision
-
-    try:
-        provision.ready(settings, tell)
-    except SpotsurferError as e:
-        complain(str(e))
-        return False
-    return True
-
-
-def _show(findings: Sequence[Finding], as_json: bool) -> None:
+        try:
+            provision.ready(settings, tell)
+            findings = examine(settings)
+        except SpotsurferError as e:
+            complain(str(e))
     bad = [f for f in findings if f.level == "fail"]
-    if as_json:
-        put_json({"fit": not bad, "findings": [f.as_dict() for f in findings]})
-    else:
-        table(["", "check", "finding"], [[f.level, f.check, f.text + (f" → {f.remedy}" if f.remedy else "")] for f in findings])
+    put_json({"fit": not bad, "findings": [asdict(f) for f in findings]})
+    table(["", "check", "finding"], [[f.level, f.check, f.text + (f" → {f.remedy}" if f.remedy else "")] for f in findings])
     if bad:
         raise HostUnfit(f"{len(bad)} of {len(findings)} checks failed: {', '.join(f.check for f in bad)}.")
-    if not as_json:
-        put("This machine is fit.")
+    put("This machine is fit.")

@@ -8,15 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from spotsurfer.cli import screen
+from spotsurfer.cli import follow, screen
 from spotsurfer.cli.commands.usage import lately
-from spotsurfer.cli.common import SESSION, AsJson, JobArgument, Since, examples
+from spotsurfer.cli.common import SESSION, JobArgument, Since, examples
 from spotsurfer.cli.screen import is_quiet, money, pairs, paragraph, put, put_json, table, when
 from spotsurfer.common.units import counted, duration, size
 from spotsurfer.model.job import HOLDS, PRIORITIES, WAITS, AttemptState
 from spotsurfer.ports.clock import SystemClock
+from spotsurfer.web.client import Json, job_path
 
-Json = dict[str, Any]
 OptionalJob = Annotated[str | None, typer.Argument(metavar="JOB", help="Only this job.", show_default=False)]
 
 
@@ -41,14 +41,12 @@ def list_jobs(
     tags: Annotated[list[str] | None, typer.Option("--tag", help="Only with this tag, name=value or name; repeatable.")] = None,
     name: Annotated[str | None, typer.Option(help="Only of this name; * and ? are wildcards.", show_default=False)] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the newest so many.", show_default=False)] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Show all jobs, newest first."""
     asked = {"ended": not only_open, "state": states, "tag": tags, "name": name, "limit": limit}
     jobs = SESSION.client().get("/v1/jobs", **asked)["jobs"]
-    if as_json:
-        put_json(jobs)
-    elif is_quiet():
+    put_json(jobs)
+    if is_quiet():
         for job in jobs:
             put(job["id"])
     elif jobs:
@@ -96,14 +94,10 @@ def current(job: Json) -> Json | None:
     return None
 
 
-def show(job: JobArgument, as_json: AsJson = False) -> None:
+def show(job: JobArgument) -> None:
     """Show everything about one job."""
-    from spotsurfer.web.client import job_path
-
     found = SESSION.client().get(job_path(job))
-    if as_json:
-        put_json(found)
-        return
+    put_json(found)
     here = current(found)
     pairs([*_facts(found), *(_now(here) if here else [])])
     if len(found["steps"]) > 1 or found["spec"]["steps"]:
@@ -119,11 +113,11 @@ def show(job: JobArgument, as_json: AsJson = False) -> None:
 
 
 def _facts(job: Json) -> list[tuple[str, Any]]:
-    spec = job["spec"]
+    spec, phase = job["spec"], job["phase"]
     return [
         ("job", job["id"]),
         ("name", job["name"]),
-        ("phase", _phase(job)),
+        ("phase", f"{phase}: {screen.PHASES[phase]}" if phase in screen.PHASES else phase),
         ("note", job["note"]),
         ("command", shlex.join(spec["command"])),
         ("image", _image(job)),
@@ -140,25 +134,13 @@ def _facts(job: Json) -> list[tuple[str, Any]]:
         ("exit code", job["exit_code"]),
         ("failures", f"{job['failures']} of {spec['retries']} retries used" if job["failures"] else None),
         *((f"port {p['name']}", f"{p['address'] or 'no address yet'}, {p['port']} in the job") for p in job["ports"]),
-        ("suspended", _asleep(job)),
+        ("suspended", f"after {duration(spec['idle_seconds'])} without work" if spec["idle_seconds"] is not None else None),
         ("checkpoint", "; ".join(filter(None, (job["checkpoint"], job["checkpoint_failed"]))) or None),
         ("moves", job["moves"]),
         ("pauses", _pauses(job)),
         ("spent", f"{money(job['usd_micros'])} USD (on-demand: {money(job['usd_micros_on_demand'])})"),
         ("budget", f"{money(spec['budget_usd_micros'])} USD" if spec["budget_usd_micros"] is not None else None),
     ]
-
-
-def _phase(job: Json) -> str:
-    """The phase and its meaning."""
-    word = str(job["phase"])
-    return f"{word}: {screen.PHASES[word]}" if word in screen.PHASES else word
-
-
-def _asleep(job: Json) -> str | None:
-    """What the user wants for a job that does nothing."""
-    after = job["spec"].get("idle_seconds")
-    return None if after is None else f"after {duration(after)} without work"
 
 
 def _priority(job: Json) -> str | None:
@@ -203,7 +185,8 @@ def _secrets(spec: Json) -> str | None:
 
 
 def _now(here: Json) -> list[tuple[str, Any]]:
-    unsaved, silent = here["unsaved_seconds"], here["silent_seconds"]
+    unsaved, silent, warm = here["unsaved_seconds"], here["silent_seconds"], here["warm"]
+    fetched = f"{size(warm['held_bytes'])} of {size(warm['needed_bytes'])} ahead" if warm and warm["needed_bytes"] else None
     return [
         ("machine", f"{here['instance_type']} {here['market']} in {here['zone']} ({here['instance'] or 'ordered'})"),
         ("memory", size(here["memory_bytes"]) if here["memory_bytes"] else None),
@@ -212,7 +195,7 @@ def _now(here: Json) -> list[tuple[str, Any]]:
         ("saving", here["save_stage"]),
         ("final save", here["fit_text"]),
         ("interval", here["pace_why"]),
-        ("fetched", _fetched(here["warm"])),
+        ("fetched", fetched),
         (
             "stopped",
             "its machine is cut off from the store, and waits until it is sure that the job is still its own"
@@ -225,10 +208,6 @@ def _now(here: Json) -> list[tuple[str, Any]]:
         ("stage", here.get("stage") or None),
         ("trouble", here["error"]),
     ]
-
-
-def _fetched(warm: Json | None) -> str | None:
-    return f"{size(warm['held_bytes'])} of {size(warm['needed_bytes'])} ahead" if warm and warm["needed_bytes"] else None
 
 
 def _pauses(job: Json) -> str | None:
@@ -266,14 +245,10 @@ def _attempt(a: Json) -> list[str]:
 def why(
     job: JobArgument,
     last: Annotated[int, typer.Option(min=1, max=1000, help="How many decisions.")] = 10,
-    as_json: AsJson = False,
 ) -> None:
     """Explain the last decisions: what was done, what was rejected and why."""
-    from spotsurfer.web.client import job_path
-
     decisions = SESSION.client().get(job_path(job, "why"), last=last)["decisions"]
-    if as_json:
-        put_json(decisions)
+    if put_json(decisions):
         return
     now = SESSION.client().get(job_path(job))
     here = current(now)
@@ -291,8 +266,6 @@ def why(
             paragraph(f"    not done  {rejected['what']}: {rejected['why']}")
 
 
-def watch(job: OptionalJob = None, since: Since = None, as_json: AsJson = False) -> None:
+def watch(job: OptionalJob = None, since: Since = None) -> None:
     """Follow what happens: of one job its whole story, until it ends; of all jobs the last lines, and what comes."""
-    from spotsurfer.cli import follow
-
-    follow.watch(SESSION.client(), job, since, as_json)
+    follow.watch(SESSION.client(), job, since)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spotsurfer.cli.common import SESSION, AsJson, JobArgument, examples
+from spotsurfer.cli.common import SESSION, JobArgument, examples
 from spotsurfer.cli.screen import put_json
+from spotsurfer.web.client import Json, job_path
 
 if TYPE_CHECKING:
     import paramiko
-
-    from spotsurfer.web.client import Json
 
 KeyFile = Annotated[
     Path | None, typer.Option("--key", help="Private key (default: [ssh] key_file, else your SSH agent's).", show_default=False)
@@ -28,15 +30,10 @@ def add(app: typer.Typer) -> None:
     )(ssh)
 
 
-def ssh(job: JobArgument, key: KeyFile = None, as_json: AsJson = False) -> None:
+def ssh(job: JobArgument, key: KeyFile = None) -> None:
     """Log in to the machine that a job is on, or run what stands behind -- there. The exit code is the command's."""
-    import os
-    import shlex
-    import sys
-
-    found = where(job)
-    if as_json:
-        put_json(found)
+    found = SESSION.client().get(job_path(job, "machine"))
+    if put_json(found):
         return
     from spotsurfer.ssh import session
 
@@ -52,19 +49,13 @@ def ssh(job: JobArgument, key: KeyFile = None, as_json: AsJson = False) -> None:
     raise typer.Exit(code)
 
 
-def where(job: str) -> Json:
-    """The controller's answer about the job's machine."""
-    from spotsurfer.web.client import job_path
-
-    return SESSION.client().get(job_path(job, "machine"))
-
-
 def log_in(found: Json, key: Path | None = None) -> paramiko.SSHClient:
     """A connection to it. Raises MachineUnreachable, HostKeyMismatch, ConfigError."""
-    from spotsurfer.ssh.connection import Target, connect
+    from spotsurfer.ports.service import Machine
+    from spotsurfer.ssh.connection import connect
 
-    target = Target(found["address"], found["user"], found["host_key"], found["port"])
-    return connect(target, key or _key_file())
+    names = ("attempt", "instance", "address", "port", "user", "host_key")
+    return connect(Machine(**{name: found[name] for name in names}), key or _key_file())
 
 
 def _key_file() -> Path | None:
@@ -81,8 +72,6 @@ def _key_file() -> Path | None:
 
 
 def _writer(fd: int) -> Callable[[bytes], None]:
-    import os
-
     def write(data: bytes) -> None:
         while data:
             data = data[os.write(fd, data) :]

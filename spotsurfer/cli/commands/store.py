@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from spotsurfer.cli.common import SESSION, AsJson, examples
+from spotsurfer.cli import follow
+from spotsurfer.cli.common import SESSION, examples
 from spotsurfer.cli.screen import put, put_json, table
 from spotsurfer.common.units import counted, size
 from spotsurfer.model.errors import StoreDamaged
@@ -26,31 +27,26 @@ def add(app: typer.Typer) -> None:
 def check(
     job: JobOption = None,
     read: Annotated[bool, typer.Option("--read", help="Read and verify every byte, not only names and sizes.")] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Look whether everything is there that checkpoints need."""
     found = _work("check", {"job": job, "read": read})
     damage: list[dict[str, Any]] = found["damage"]
-    if as_json:
-        put_json(found)
-    else:
-        for d in damage:
-            put(f"{d['job']} {d['checkpoint']}: {d['what']}")
-        verified = f", {size(found['bytes'])} verified" if read else ""
-        things = f"{counted(found['jobs'], 'job')}, {counted(found['checkpoints'], 'checkpoint')}"
-        put(f"{things}, {found['objects']} chunks and packs{verified}.")
+    put_json(found)
+    for d in damage:
+        put(f"{d['job']} {d['checkpoint']}: {d['what']}")
+    verified = f", {size(found['bytes'])} verified" if read else ""
+    things = f"{counted(found['jobs'], 'job')}, {counted(found['checkpoints'], 'checkpoint')}"
+    put(f"{things}, {found['objects']} chunks and packs{verified}.")
     if damage:
         hurt = len({(d["job"], d["checkpoint"]) for d in damage})
         faults = f"{counted(len(damage), 'fault')} in {counted(hurt, 'checkpoint')}"
         raise StoreDamaged(f"{faults}: jobs go on from the newest that is whole, or `resume --from` one.")
 
 
-def stats(job: JobOption = None, as_json: AsJson = False) -> None:
+def stats(job: JobOption = None) -> None:
     """Say what takes how much room."""
     found = _work("stats", {"job": job})
-    if as_json:
-        put_json(found)
-        return
+    put_json(found)
     columns = ["job", "stored", "chunks", "results", "output", "inputs", "checkpoints", "images", "dedup", "compression"]
     table(columns, [_room(x["job"], x) for x in found["jobs"]] + [_room("all", found["total"])])
 
@@ -68,16 +64,13 @@ def _ratio(value: float | None) -> str:
 def gc(
     job: JobOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, remove nothing.")] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Drop checkpoints by the rules of retention, and chunks that none needs: these go once `[retention] wait` is over.
 
     The controller does so by itself, too.
     """
     found = _work("gc", {"job": job, "dry_run": dry_run})
-    if as_json:
-        put_json(found)
-        return
+    put_json(found)
     for step in found["jobs"]:
         for line in _said(step, dry_run):
             put(f"{step['job']}: {line}")
@@ -102,6 +95,4 @@ def _said(step: dict[str, Any], dry_run: bool) -> list[str]:
 
 
 def _work(what: str, body: dict[str, object]) -> dict[str, Any]:
-    from spotsurfer.cli import follow
-
     return follow.follow(SESSION.client(), f"/v1/store/{what}", body)

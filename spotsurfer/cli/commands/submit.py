@@ -6,38 +6,33 @@ import base64
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spotsurfer.cli.common import SESSION, AsJson, examples, timeout_seconds
+from spotsurfer.cli.common import SESSION, examples, timeout_seconds
+from spotsurfer.cli.follow import until_ended, verdict
 from spotsurfer.cli.screen import complain, console, is_quiet, money, put, put_json, table, tell
 from spotsurfer.common.units import counted
 from spotsurfer.common.units import size as human_size
 from spotsurfer.model.errors import Conflict, InputMissing, NoCapacity, SpotsurferError, UsageError
 from spotsurfer.model.job import JobSpec
+from spotsurfer.web.client import PIECE_BYTES, Client, Json, job_path
 
 if TYPE_CHECKING:
     from spotsurfer.jobspec.parse import JobRequest
     from spotsurfer.jobspec.uploads import InputFile
-    from spotsurfer.web.client import Client
 
 
 # ---- JSON bodies: values to JSON without the web framework, because the command line must start quickly.
 
 
-def spec_body(spec: JobSpec) -> dict[str, object]:
+def spec_body(spec: JobSpec) -> Json:
     """A specification as the API takes it; a test compares its field names with the API's."""
     return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(spec).items()}
-
-
-def secret_values(request: JobRequest) -> dict[str, object]:
-    """The part of a submission that no answer contains; empty for a job without secrets."""
-    values = {name: base64.b64encode(value).decode() for name, value in request.secrets.items()}
-    return {"secrets": values} if values else {}
 
 
 # ---- GPU notes: what saving a job with GPUs costs, and on which machines it may fail.
@@ -49,7 +44,7 @@ UNSAVED = ("none", "app")  # engines that move no GPU memory
 FAST_GB_S, SOCKETS_GB_S = 292, 3.5
 
 
-def about_nccl(spec: Mapping[str, Any]) -> str:
+def about_nccl(spec: Json) -> str:
     """The cost of saving for NCCL of a job on several GPUs; "" = none."""
     own = spec.get("environment", {}).get("SPOTSURFER_NCCL", "sockets")
     if spec.get("gpus", 0) < 2 or own != "sockets" or spec.get("engine") in UNSAVED:
@@ -62,7 +57,7 @@ def about_nccl(spec: Mapping[str, Any]) -> str:
     )
 
 
-def about_room(spec: Mapping[str, Any], choices: Sequence[Mapping[str, Any]]) -> str:
+def about_room(spec: Json, choices: Sequence[Json]) -> str:
     """A warning if the first choice has too little memory to save full GPUs; "" = it has enough."""
     if not choices or spec.get("engine") in UNSAVED or not (spec.get("gpus") or spec.get("gpu")):
         return ""
@@ -81,15 +76,12 @@ def about_room(spec: Mapping[str, Any], choices: Sequence[Mapping[str, Any]]) ->
 SHOWN = 5
 
 
-def dry_run(client: Client, request: JobRequest, as_json: bool) -> None:
+def show_plan(client: Client, request: JobRequest) -> None:
     """Ask the controller and show its answer."""
 
     body = spec_body(request.spec)
     plan = client.post("/v1/plans", {"spec": body})
-    if as_json:
-        put_json(plan)
-        _launchable(plan)
-        return
+    put_json(plan)
     choices = plan["choices"]
     if choices and not plan["obstacle"]:
         put(f"Would be launched now: {_name(choices[0])}, {money(choices[0]['usd_micros_per_hour'])} USD an hour.")
@@ -104,31 +96,26 @@ def dry_run(client: Client, request: JobRequest, as_json: bool) -> None:
     if plan["rejected"]:
         put("\nNot taken:")
         table(["offers", "for example", "why"], _reasons(plan["rejected"]))
-    _launchable(plan)
-
-
-def _launchable(plan: dict[str, Any]) -> None:
-    """Raise NoCapacity if nothing would be launched."""
-    if plan["obstacle"] or not plan["choices"]:
+    if plan["obstacle"] or not choices:
         why = plan["obstacle"] or "no machine on offer fits the job"
         raise NoCapacity(f"Nothing would be launched now: {why.rstrip('.')}.")
 
 
-def _name(offer: dict[str, Any]) -> str:
+def _name(offer: Json) -> str:
     return f"{offer['market']} {offer['instance_type']} in {offer['zone']}"
 
 
 BANDS = ("<5 %", "5-10 %", "10-15 %", "15-20 %", ">20 %")  # of machines in a month, in the words of the cloud's advisor
 
 
-def _row(o: dict[str, Any]) -> list[str]:
+def _row(o: Json) -> list[str]:
     band = "" if o["interruption_band"] is None else BANDS[o["interruption_band"]]
     size = [str(o["cpus"]), f"{o['memory_bytes'] / (1 << 30):g}", f"{o['gpus']} {o['gpu']}" if o["gpus"] else ""]
     prices = [money(o["usd_micros_per_hour"]), money(o["list_usd_micros_per_hour"])]
     return [o["market"], o["instance_type"], o["zone"], *size, *prices, band]
 
 
-def _reasons(rejected: list[dict[str, Any]]) -> list[list[str]]:
+def _reasons(rejected: list[Json]) -> list[list[str]]:
     """One line for each reason, the most frequent first."""
     count = Counter(r["why"] for r in rejected)
     first = {r["why"]: _name(r["offer"]) for r in reversed(rejected)}
@@ -136,8 +123,6 @@ def _reasons(rejected: list[dict[str, Any]]) -> list[list[str]]:
 
 
 # ---- Command
-
-PIECE_BYTES = 1 << 20
 
 Secrets = Annotated[list[str] | None, typer.Option("--secret", help="NAME=env:VARIABLE or NAME=file:PATH; repeatable.")]
 RegistryAuth = Annotated[
@@ -213,7 +198,6 @@ def submit(  # noqa: PLR0913 - one parameter an option
     timeout: Annotated[
         str | None, typer.Option("--timeout", help="With --wait: give up after so long; the job goes on.", show_default=False)
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Submit a job: a job file, options and `-- prog args`, or both (options win)."""
     given: dict[str, object] = {
@@ -245,40 +229,44 @@ def submit(  # noqa: PLR0913 - one parameter an option
     if timeout is not None and not wait:
         raise UsageError("--timeout says how long --wait waits: give both.")
     given |= {"ports": ports, "idle.suspend_after": suspend_after, "priority": priority}
-    _hand_over(_request(jobfile, given), dry_run, Waits(wait, None if timeout is None else timeout_seconds(timeout)), as_json)
-
-
-class Waits(NamedTuple):
-    """Whether to follow the job to its end, and for how long at most; None = no limit."""
-
-    to_end: bool
-    limit_seconds: float | None
-
-
-def _hand_over(request: JobRequest, dry_only: bool, wait: Waits, as_json: bool) -> None:
-    client = SESSION.client()
-    if dry_only:
-        dry_run(client, request, as_json)
+    limit = None if timeout is None else timeout_seconds(timeout)
+    request, client = _request(jobfile, given), SESSION.client()
+    if dry_run:
+        show_plan(client, request)
         return
     job = send(client, request)
-    if wait.to_end:
-        from spotsurfer.cli.follow import until_ended
-
+    if wait:
         tell(f"Submitted {job['id']}.")
-        job = until_ended(client, str(job["id"]), as_json, wait.limit_seconds)
-    _answer(job, wait.to_end, as_json)
+        job = until_ended(client, job["id"], limit)
+    spec = job["spec"]
+    if spec["secrets"]:
+        how = (
+            "and are NOT encrypted unless the operator set it."
+            if spec["secrets_in_plain_images"]
+            else "so they are encrypted; its output and outputs are not."
+        )
+        tell(f"Checkpoints hold the job's memory and with it its secrets, {how}")
+    if cost := about_nccl(spec):
+        tell(cost)
+    put_json(job)
+    if is_quiet():
+        put(job["id"])
+    elif not wait:
+        put(f"Submitted {job['id']}. `spotsurfer watch {job['id']}` follows it.")
+    if wait:
+        verdict(job)
 
 
-def send(client: Client, request: JobRequest) -> dict[str, object]:
+def send(client: Client, request: JobRequest) -> Json:
     """Upload the inputs and create the job; a failure leaves nothing half-made."""
-    from spotsurfer.web.client import job_path
-
     job = str(client.post("/v1/ids", {"name": request.spec.name})["job"])
+    secrets = {name: base64.b64encode(value).decode() for name, value in request.secrets.items()}
+    body = {"spec": spec_body(request.spec), "modes": request.modes, **({"secrets": secrets} if secrets else {})}
     try:
-        with _progress(request.inputs) as moved:
+        with _progress(request.inputs) as sent:
             for file in request.inputs:
-                client.upload(job_path(job, "inputs", file.path), _pieces(file, moved), file.size)
-        return client.put(job_path(job), {"spec": spec_body(request.spec), "modes": request.modes, **secret_values(request)})
+                client.upload(job_path(job, "inputs", file.path), _pieces(file, sent), file.size)
+        return client.put(job_path(job), body)
     except BaseException:
         try:
             client.delete(job_path(job, "inputs"))
@@ -316,65 +304,30 @@ def _assignments(option: str, words: list[str] | None) -> dict[str, str]:
     return found
 
 
-class _Moved:
-    """Counts sent bytes."""
-
-    def add(self, count: int) -> None:
-        """Add to the count."""
-
-
 @contextlib.contextmanager
-def _progress(inputs: list[InputFile]) -> Iterator[_Moved]:
-    """A bar on a terminal, a line elsewhere, nothing for small uploads."""
+def _progress(inputs: list[InputFile]) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal, a line elsewhere, nothing for small uploads. The block tells it how many bytes more were sent."""
     total = sum(f.size for f in inputs)
     if total < 32 << 20 or is_quiet():
-        yield _Moved()
+        yield lambda _: None
         return
     if not sys.stderr.isatty():
         tell(f"Uploading {counted(len(inputs), 'file')}, {human_size(total)} …")
-        yield _Moved()
+        yield lambda _: None
         return
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
     bar = Progress("uploading", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(), console=console())
     with bar:
         task = bar.add_task("uploading", total=total)
-
-        class Shown(_Moved):
-            def add(self, count: int) -> None:
-                bar.advance(task, count)
-
-        yield Shown()
+        yield lambda count: bar.advance(task, count)
 
 
-def _pieces(file: InputFile, moved: _Moved) -> Iterator[bytes]:
+def _pieces(file: InputFile, sent: Callable[[int], None]) -> Iterator[bytes]:
     try:
         with file.source.open("rb") as opened:
             while piece := opened.read(PIECE_BYTES):
                 yield piece
-                moved.add(len(piece))
+                sent(len(piece))
     except OSError as e:
         raise InputMissing(f"Input {file.source} can't be read: {e.strerror}.") from None
-
-
-def _answer(job: dict[str, object], waited: bool, as_json: bool) -> None:
-    if (spec := job.get("spec")) and isinstance(spec, dict) and spec.get("secrets"):
-        tell(_about_secrets(spec))
-    if isinstance(spec, dict) and (cost := about_nccl(spec)):
-        tell(cost)
-    if as_json:
-        put_json(job)
-    elif is_quiet():
-        put(str(job["id"]))
-    elif not waited:
-        put(f"Submitted {job['id']}. `spotsurfer watch {job['id']}` follows it.")
-    if waited:
-        from spotsurfer.cli.follow import verdict
-
-        verdict(job)
-
-
-def _about_secrets(spec: dict[str, object]) -> str:
-    if spec.get("secrets_in_plain_images"):
-        return "Checkpoints hold the job's memory and with it its secrets, and are NOT encrypted unless the operator set it."
-    return "Checkpoints hold the job's memory and with it its secrets, so they are encrypted; its output and outputs are not."

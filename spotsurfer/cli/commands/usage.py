@@ -10,11 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
-from spotsurfer.cli.common import SESSION, AsJson, JobArgument, examples, write
+from spotsurfer.cli.common import SESSION, JobArgument, examples, write
 from spotsurfer.cli.screen import pairs, put, put_json, tell
 from spotsurfer.common.units import counted, duration, size
+from spotsurfer.web.client import Json, job_path
 
-Json = dict[str, Any]
 COLUMNS = ("t_s", "rss_mib", "cpu_cores", "read_mb_s", "write_mb_s", "processes")  # input of `backtest size --usage`
 BARS = " ▁▂▃▄▅▆▇█"
 WIDTH = 72  # characters of a drawn line
@@ -34,15 +34,12 @@ def usage(
         Path | None, typer.Option("--csv", help="Write a line a second there (gzip where it ends in .gz).", show_default=False)
     ] = None,
     page: Annotated[Path | None, typer.Option("--page", help="Draw it on a page of HTML.", show_default=False)] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Show what a job used: processors, memory, waiting, disks, network, GPUs.
 
     With control groups of version 1 the kernel counts waiting and disks for the whole machine. A box of the local provider
     then shows what all of this host waited for, read and wrote.
     """
-    from spotsurfer.web.client import job_path
-
     windows: list[Json] = SESSION.client().get(job_path(job, "usage"))["windows"]
     if csv is not None:
         text = "\n".join([",".join(COLUMNS), *seconds(windows)]) + "\n"
@@ -51,9 +48,8 @@ def usage(
     if page is not None:
         write(page, drawn(job, windows))
         tell(f"{page}: {counted(len(windows), 'window')} of {job}.")
-    if as_json:
-        put_json({"windows": windows})
-    elif not windows:
+    put_json({"windows": windows})
+    if not windows:
         put("Nothing was measured yet: the first window is told some seconds after the job began.")
     elif csv is None and page is None:
         _show(windows)
@@ -81,9 +77,10 @@ def lately(used: Json | None) -> str | None:
 
 def summary(windows: Sequence[Json]) -> list[tuple[str, Any]]:
     """Means and peaks for people."""
+    growth = _most(windows, "growth_bytes_per_second")
     return [
         ("processors", f"{_mean(windows, 'cpu_cores'):.2f} in use on average, {_most(windows, 'cpu_cores_max'):.2f} at most"),
-        ("memory", f"{size(int(_most(windows, 'resident_bytes')))} at most, growing by up to {_rate(windows)}"),
+        ("memory", f"{size(int(_most(windows, 'resident_bytes')))} at most, growing by up to {size(int(growth))}/s"),
         ("page cache", f"{size(int(_most(windows, 'cache_bytes')))} at most"),
         ("swap", size(int(_most(windows, "swap_bytes"))) if _most(windows, "swap_bytes") else None),
         ("waited", waited(windows)),
@@ -163,10 +160,6 @@ def _mean(windows: Sequence[Json], key: str) -> float:
 
 def _most(windows: Sequence[Json], key: str) -> float:
     return float(max((w[key] for w in windows if w[key] is not None), default=0.0))
-
-
-def _rate(windows: Sequence[Json]) -> str:
-    return f"{size(int(_most(windows, 'growth_bytes_per_second')))}/s"
 
 
 def _bytes(windows: Sequence[Json], key: str, name: str, other_key: str, other: str) -> str | None:

@@ -20,9 +20,9 @@ from spotsurfer_wire.store.port import StoreError
 
 from spotsurfer.controller.checkpoints.checkpoint_gc import CheckpointGc, CheckpointStore, store_errors_told
 from spotsurfer.controller.checkpoints.operations import Operation
-from spotsurfer.jobspec.validate import NAME, NAME_EXPECTED
+from spotsurfer.jobspec.validate import NAME_EXPECTED
 from spotsurfer.model.errors import NotFound, UsageError
-from spotsurfer.model.job import Job, JobId, JobState, Parent
+from spotsurfer.model.job import NAME, Job, JobId, JobState, Parent
 from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import jobs as rows

@@ -35,7 +35,7 @@ class Sources:
 
 
 class FrontDoors:
-    """A controller's implementation of `spotsurfer.ingress.listener.Doors`."""
+    """A controller's implementation of `spotsurfer.ingress.connection.Doors`."""
 
     def __init__(self, sources: Sources, ports: range, public: bool) -> None:
         """`public`: machines are reached at their public addresses."""
@@ -55,12 +55,12 @@ class FrontDoors:
         return {i: s.job.spec.ports for i, s in self._look().items() if s.job.state not in ENDED and not rehearses(s.job)}
 
     def place(self, job: JobId) -> Target:
-        """See Ways."""
+        """See Doors."""
         seen = self._look().get(job)
         return Target(At.AWAY) if seen is None else target_of(seen)
 
     def wake(self, job: JobId) -> None:
-        """See Ways. Does nothing if the job was woken, or suspended by its user, meanwhile."""
+        """See Doors. Does nothing if the job was woken, or suspended by its user, meanwhile."""
         seen = self._look().get(job)
         if seen is None or seen.job.wish is not Wish.HOLD or target_of(seen).at is not At.SLEEPS:
             return
@@ -71,7 +71,7 @@ class FrontDoors:
         log.info("front.woke", job=job)
 
     def outlet(self, place: Target) -> tuple[socket.socket, str]:
-        """See Ways."""
+        """See Doors."""
         view = self._s.instance_of(place.token, place.instance)
         if view is not None and view.state is InstanceState.GONE:  # another machine may have its address by now
             raise Conflict("the job's machine is gone")
@@ -81,7 +81,7 @@ class FrontDoors:
         return self._s.provider.outlet(InstanceId(view.id)), address
 
     def now(self) -> datetime:
-        """See Ways."""
+        """See Doors."""
         return self._s.clock.now()
 
     def listens(self, job: JobId, name: str) -> int | None:

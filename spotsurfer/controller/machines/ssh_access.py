@@ -87,8 +87,7 @@ class Logins:
     def _nudge(self, a: Attempt) -> None:
         try:
             at = self._target(a)
-            target = connection.Target(at.address, at.user, at.host_key, at.port)
-            client = connection.connect(target, self._ssh.key_file, NUDGE_SECONDS)
+            client = connection.connect(at, self._ssh.key_file, NUDGE_SECONDS)
             try:
                 session.nudge(client, at.user)
             finally:
