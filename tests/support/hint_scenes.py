@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from spotsurfer_agent.engines.choice import EngineChoice
+from spotsurfer_agent.engines.choice import JobEngine
 from spotsurfer_agent.host.hints import Hints
 from spotsurfer_wire.messages import Spec
 from spotsurfer_wire.store.obstore import open_store
@@ -45,7 +45,7 @@ def _spec(program: str, user: str | None = None) -> Spec:
     return Spec(JOB, ["/usr/bin/python3", "-c", program], user=user)
 
 
-def _save(e: EngineChoice, number: int, *, final: bool) -> None:
+def _save(e: JobEngine, number: int, *, final: bool) -> None:
     try:
         e.save(request(number, final=final))
     except Exception:
