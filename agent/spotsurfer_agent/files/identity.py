@@ -200,11 +200,6 @@ def numbers(root: Path, top: int, entries: Sequence[Entry]) -> Iterator[Numbers]
         given.close()
 
 
-def in_order(entries: Iterable[Entry]) -> list[Entry]:
-    """Entries in the order of making; those without a known number first, in their order."""
-    return sorted(entries, key=lambda e: e.inode)
-
-
 # ---- Positions: folders that a program is in the middle of listing
 #
 # The kernel keeps the listing's position, a number that leads to the same names only if the folder has the same positions. On

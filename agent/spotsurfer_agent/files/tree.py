@@ -207,7 +207,7 @@ def build(root: Path, entries: list[Entry], table: list[Stored], source: Reader)
     top = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         with Pool() as pool, identity.numbers(root, top, entries) as numbers:
-            _Building(top, entries, _Filling(table, source, pool), numbers).run()
+            _Building(top, entries, lambda file: file.fill(pool, source, table), numbers).run()
         for e in reversed(entries):  # folders last, deepest first: new entries changed their times
             if e.kind == "dir":
                 with _parent(top, e.path) as (folder, name):
@@ -259,18 +259,11 @@ class _parent:
         os.close(self._fd)
 
 
-@dataclass(frozen=True, slots=True)
-class _Filling:
-    table: list[Stored]
-    source: Reader
-    pool: Pool
-
-
 class _Building:
     """Makes files in the order of their inode numbers. A file waits in the top folder until its own folder exists."""
 
-    def __init__(self, top: int, entries: list[Entry], filling: _Filling, numbers: Numbers) -> None:
-        self._top, self._entries, self._filling, self._numbers = top, entries, filling, numbers
+    def __init__(self, top: int, entries: list[Entry], fill: Callable[[_File], None], numbers: Numbers) -> None:
+        self._top, self._entries, self._fill, self._numbers = top, entries, fill, numbers
         self._ready = {""}  # folders in their places
         self._listed = {_above(e) for e in entries if e.position}  # folders with positioned entries, which are placed last
         self._waiting: dict[str, str] = {}  # names in the top folder, by path
@@ -280,7 +273,9 @@ class _Building:
 
     def run(self) -> None:
         """Make everything except the attributes of folders."""
-        late = [e for e in identity.in_order(e for e in self._entries if e.kind != "hardlink") if not self._made(e, e.inode)]
+        # In the order of their numbers; those without a known number first.
+        in_order = sorted((e for e in self._entries if e.kind != "hardlink"), key=lambda e: e.inode)
+        late = [e for e in in_order if not self._made(e, e.inode)]
         for e in late:
             self._made(e, 0)
         last = dict[str, list[Entry]]()
@@ -338,7 +333,7 @@ class _Building:
             what = f"{e.path} was file number {e.inode} where the job ran, and a program knows it by that"
             raise NumberTaken(0, f"{what}; on this machine's disk the number can't be had")
         if file is not None:
-            file.fill(self._filling)
+            self._fill(file)
         return True
 
     def _put(self, e: Entry) -> None:
@@ -395,12 +390,12 @@ class _File:
         if self._fd >= 0:  # pieces were given up
             os.close(self._fd)
 
-    def fill(self, filling: _Filling) -> None:
+    def fill(self, pool: Pool, source: Reader, table: list[Stored]) -> None:
         """Hand the file's chunks to the pool."""
         try:
             os.ftruncate(self._fd, self._entry.size)
             for chunk, extents in self._pieces.items():
-                filling.pool.submit(self._piece, filling.source, filling.table[chunk], extents)
+                pool.submit(self._piece, source, table[chunk], extents)
         finally:
             self._done()
 

@@ -10,7 +10,6 @@ import base64
 import os
 import resource
 import signal
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -282,22 +281,3 @@ def lend_identity(uid: int, gid: int) -> None:
         return
     os.setresgid(gid, 0, 0)
     os.setresuid(uid, 0, 0)
-
-
-def wait_gone(pid: int, timeout_seconds: float) -> bool:
-    """Wait until a process, child or not, is gone or a zombie."""
-    end = time.monotonic() + timeout_seconds
-    while time.monotonic() < end:
-        if state(pid) in ("", "Z", "X"):
-            return True
-        time.sleep(0.01)
-    return False
-
-
-def state(pid: int) -> str:
-    """The kernel's letter for a process's state; empty if there is no such process."""
-    try:
-        with open(f"/proc/{pid}/stat") as f:  # noqa: PTH123 -- read often
-            return f.read().rpartition(") ")[2][:1]
-    except OSError:
-        return ""

@@ -227,32 +227,6 @@ class Restore:
             end(self.pid)
 
 
-def told(d: Dump | None) -> dict[str, Any]:
-    """What a status reports of it."""
-    pending = d if d is not None and d.final and d.waits else None
-    return {
-        "dumping": d.checkpoint if d is not None else None,
-        "pending_final": pending.checkpoint if pending is not None else None,
-        "pending_seconds": time.monotonic() - pending.seized_at if pending is not None else 0.0,
-    }
-
-
-def give_up(d: Dump | None, request: dict[str, Any]) -> dict[str, Any]:
-    """End a `criu dump` that hangs before its tree was written; the job runs on then. Raises Refused if there is none."""
-    if d is None or d.frozen_at is not None or d.checkpoint != request["checkpoint"]:
-        raise Refused("no save hangs")
-    d.end()
-    return {}
-
-
-def end_restore(r: Restore | None) -> dict[str, Any]:
-    """End a `criu restore` that hangs; what there is of the job goes with it. Raises Refused if there is none."""
-    if r is None:
-        raise Refused("no restore hangs")
-    end(r.pid)
-    return {}
-
-
 def step_out_and_freeze(group: JobCgroup, entries: Sequence[str]) -> None:
     """CRIU and its hook leave the job's control group, which is then frozen. If that fails, the job runs, as it does else."""
     ours = Path("/proc/self/ns/pid").readlink()

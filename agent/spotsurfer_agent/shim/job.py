@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from spotsurfer_agent.criu import datagrams, interrupted_calls, terminals, threa
 from spotsurfer_agent.criu.interrupted_calls import Wait
 from spotsurfer_agent.host import launch, network, shim_protocol
 from spotsurfer_agent.host.cgroup import JobCgroup
+from spotsurfer_agent.host.network import JobNetwork
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.linux import sockets, syscalls
 from spotsurfer_agent.restore.pager import protocol as pager
@@ -74,50 +75,6 @@ class Ending:
         return True
 
 
-class Net:
-    """A namespace that lives for as long as this holds it. Before `make` there is none, and nothing to do to it."""
-
-    def __init__(self) -> None:
-        self.fd = -1
-        self._tools: Tools | None = None
-
-    @property
-    def number(self) -> int:
-        """By which the kernel tells it from others; 0 = there is none."""
-        return os.fstat(self.fd).st_ino if self.fd >= 0 else 0
-
-    def make(self, tools: Tools, ports: Sequence[int], *, hushed: bool) -> None:
-        """A new one. `hushed`: nothing of TCP arrives in it until `speak`. Raises network.NetworkError."""
-        self._tools, self.fd = tools, network.prepare(tools, ports)
-        if hushed:
-            self.hush()
-
-    def hush(self) -> None:
-        """Nothing of TCP arrives in it. Raises network.NetworkError."""
-        if self._tools is not None:
-            network.hush(self._tools, self.fd)
-
-    def speak(self) -> None:
-        """All arrives again. Raises network.NetworkError."""
-        if self._tools is not None:
-            network.speak(self._tools, self.fd)
-
-    def unlock(self) -> None:
-        """Take away whatever keeps something from arriving. Never raises."""
-        if self._tools is not None:
-            network.unlock(self._tools, self.fd)
-
-    def abort_severed(self) -> None:
-        """Abort the connections whose other end is not in it. Never raises."""
-        sockets.abort_severed(self.fd, network.INSIDE)
-
-    def close(self) -> None:
-        """Let it go. Idempotent."""
-        if self.fd >= 0:
-            os.close(self.fd)
-        self.fd = -1
-
-
 # ---- The job
 
 IDLE, STARTING, RUNNING, EXITED, LOST = "idle", "starting", "running", "exited", "lost"
@@ -139,7 +96,7 @@ class Job:
         self._phase = IDLE
         self._root_pid, self._cpu_baseline, self._held, self._stays, self._killed, self._step = 0, 0.0, False, False, False, 0
         self._output = Output(watch, unwatch, self._write_exit)
-        self._ending, self._net = Ending(folder, self._output), Net()
+        self._ending, self._net = Ending(folder, self._output), JobNetwork()
         self._cgroup: JobCgroup | None = None
         self._guard, self._levels = Guard(watch, unwatch, self._settle), None
         self._dump: Dump | None = None
@@ -155,8 +112,8 @@ class Job:
             "dump": self.begin_dump,
             "alive": lambda _o, r: self._waiting(r).heard(),
             "verdict": self.give_verdict,
-            "give_up": lambda _o, r: criu_runs.give_up(self._dump, r),
-            "end_restore": lambda _o, _r: criu_runs.end_restore(self._restore),
+            "give_up": self.give_up,
+            "end_restore": self.end_restore,
             "hold": lambda _o, _r: self.hold(),
             "release": lambda _o, _r: self.release(),
             "stay": lambda _o, r: self.stay(bool(r["on"])),
@@ -174,6 +131,8 @@ class Job:
 
     def status(self) -> Reply:
         """The state of the job, for a client."""
+        d = self._dump
+        pending = d if d is not None and d.final and d.waits else None
         return {
             "version": shim_protocol.VERSION,
             "phase": self._phase,
@@ -186,7 +145,9 @@ class Job:
             "pipes": self._output.names,
             "net": self._net.number,
             "cpu_baseline": self._cpu_baseline,
-            **criu_runs.told(self._dump),
+            "dumping": d.checkpoint if d is not None else None,
+            "pending_final": pending.checkpoint if pending is not None else None,
+            "pending_seconds": time.monotonic() - pending.seized_at if pending is not None else 0.0,
         }
 
     def start(self, _owner: Owner, request: Request) -> Reply:
@@ -332,6 +293,21 @@ class Job:
         if not d.pid:
             self._dump_ended(d, 1)
 
+    def give_up(self, _owner: Owner, request: Request) -> Reply:
+        """End a `criu dump` that hangs before its tree was written; the job runs on then."""
+        d = self._dump
+        if d is None or d.frozen_at is not None or d.checkpoint != request["checkpoint"]:
+            raise Refused("no save hangs")
+        d.end()
+        return {}
+
+    def end_restore(self, _owner: Owner, _request: Request) -> Reply:
+        """End a `criu restore` that hangs; what there is of the job goes with it."""
+        if self._restore is None:
+            raise Refused("no restore hangs")
+        criu_runs.end(self._restore.pid)
+        return {}
+
     def _waiting(self, request: Request) -> Dump:
         d = self._dump
         if d is None or not d.waits or d.checkpoint != request["checkpoint"]:
@@ -351,7 +327,7 @@ class Job:
     def _resumes(self) -> None:
         """CRIU is about to let the job run, which it does whatever the answer."""
         if self._cgroup is not None:
-            self._net.abort_severed()
+            sockets.abort_severed(self._net.fd, network.INSIDE)
             if self._restore is not None:
                 self._output.give(*self._restore.account())
                 noted, pids = self._restore.pidfile.parent, self._cgroup.pids()
