@@ -259,16 +259,7 @@ def words(data: bytes) -> tuple[int, int]:
 def first(found: Pagemap, where: tuple[int, int]) -> Pagemap:
     """The same pages, but those that touch this area come before the process runs."""
     start, end = where[0] // PAGE * PAGE, -(-where[1] // PAGE) * PAGE
-
-    def parts(run: PageRun) -> Iterator[PageRun]:
-        lower, upper = max(run.start, start), min(run.start + run.pages * PAGE, end)
-        if not run.lazy or lower >= upper:
-            yield run
-            return
-        bounds = ((run.start, lower, True), (lower, upper, False), (upper, run.start + run.pages * PAGE, True))
-        yield from (_piece(run, a, b, lazy=lazy) for a, b, lazy in bounds if a < b)
-
-    return Pagemap(found.file, tuple(part for run in found.runs for part in parts(run)))
+    return _marked(found, [(start, end)] if start < end else [], lazy=False)
 
 
 def _may_come_later(mapped_as: int, kind: int) -> bool:
@@ -282,27 +273,25 @@ def later(found: Pagemap, where: Iterable[tuple[int, int]]) -> Pagemap:
     CRIU 4.2 marks them itself, unless a thread's stack pointer is a multiple of the page size: its check for pages of
     stacks (`is_stack` in criu/mem.c) compares the wrong bits and then takes every page for one. This hits one thread in 256.
     """
-    bounds = sorted(where)
-    starts, ends = [first for first, _ in bounds], [last for _, last in bounds]
+    return _marked(found, sorted(where), lazy=True)
+
+
+def _marked(found: Pagemap, areas: list[tuple[int, int]], *, lazy: bool) -> Pagemap:
+    """The same pages; runs are cut so that those within one of these areas, which are in order, are `lazy` or not."""
+    starts, ends = [start for start, _ in areas], [end for _, end in areas]
 
     def parts(run: PageRun) -> Iterator[PageRun]:
-        end = run.start + run.pages * PAGE
-        return _cut(run, bounds[bisect_right(ends, run.start) : bisect_left(starts, end)])
+        at, end = run.start, run.start + run.pages * PAGE
+        for start, last in areas[bisect_right(ends, at) : bisect_left(starts, end)]:
+            if start > at:
+                yield _piece(run, at, start, lazy=not lazy)
+            at, until = max(at, start), min(last, end)
+            yield _piece(run, at, until, lazy=lazy)
+            at = until
+        if at < end:
+            yield _piece(run, at, end, lazy=not lazy)
 
-    return Pagemap(found.file, tuple(part for run in found.runs for part in ([run] if run.lazy else parts(run))))
-
-
-def _cut(run: PageRun, bounds: list[tuple[int, int]]) -> Iterator[PageRun]:
-    """A run cut into pieces that each lie wholly within one of these areas or outside of all."""
-    at, end = run.start, run.start + run.pages * PAGE
-    for first, last in bounds:
-        if first > at:
-            yield _piece(run, at, first, lazy=False)
-        at, until = max(at, first), min(last, end)
-        yield _piece(run, at, until, lazy=True)
-        at = until
-    if at < end:
-        yield _piece(run, at, end, lazy=False)
+    return Pagemap(found.file, tuple(part for run in found.runs for part in ([run] if run.lazy is lazy else parts(run))))
 
 
 def _piece(run: PageRun, first: int, last: int, *, lazy: bool) -> PageRun:

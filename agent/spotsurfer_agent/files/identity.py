@@ -117,11 +117,8 @@ def _open(pid: int, device: int) -> Iterator[tuple[int, str, os.stat_result]]:
 
 
 def _known_by_number(pid: int, fd: int, st: os.stat_result) -> bool:
-    of_some_size = stat.S_ISREG(st.st_mode) and st.st_size >= _INODE_HEAD
-    return of_some_size and bool(procfs.flags(pid, fd) & os.O_ACCMODE) and _rolls_back(pid, fd)
-
-
-def _rolls_back(pid: int, fd: int) -> bool:
+    if not stat.S_ISREG(st.st_mode) or st.st_size < _INODE_HEAD or not procfs.flags(pid, fd) & os.O_ACCMODE:
+        return False
     with contextlib.suppress(OSError):
         with Path(f"/proc/{pid}/fd/{fd}").open("rb", buffering=0) as f:
             head = f.read(_INODE_HEAD)

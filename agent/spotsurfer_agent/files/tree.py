@@ -11,7 +11,7 @@ import dataclasses
 import os
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -241,22 +241,19 @@ def _dress_folder(e: Entry, folder: int, name: str) -> None:
         os.close(fd)
 
 
-class _parent:
+@contextlib.contextmanager
+def _parent(top: int, path: str) -> Iterator[tuple[int, str]]:
     """The folder that holds a path, reached without following any link, and the last name."""
-
-    def __init__(self, top: int, path: str) -> None:
-        self._names = parts(path)
-        self._fd = os.dup(top)
-
-    def __enter__(self) -> tuple[int, str]:
-        for name in self._names[:-1]:
-            fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
-            os.close(self._fd)
-            self._fd = fd
-        return self._fd, self._names[-1]
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._fd)
+    *above, last = parts(path)
+    fd = os.dup(top)
+    try:
+        for name in above:
+            lower = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+            os.close(fd)
+            fd = lower
+        yield fd, last
+    finally:
+        os.close(fd)
 
 
 class _Building:
@@ -339,13 +336,10 @@ class _Building:
     def _put(self, e: Entry) -> None:
         with _parent(self._top, e.path) as (folder, name):
             if e.kind == "hardlink":
-                with self._where(e.target) as (there, first):
+                with _parent(self._top, self._waiting.get(e.target, e.target)) as (there, first):
                     os.link(first, name, src_dir_fd=there, dst_dir_fd=folder, follow_symlinks=False)
             else:
                 os.rename(self._waiting.pop(e.path), name, src_dir_fd=self._top, dst_dir_fd=folder)
-
-    def _where(self, path: str) -> _parent:
-        return _parent(self._top, self._waiting.get(path, path))
 
 
 def _above(e: Entry) -> str:

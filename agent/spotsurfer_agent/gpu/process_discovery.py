@@ -35,14 +35,9 @@ def holders(pids: Iterable[int]) -> dict[int, str]:
     """Processes that hold an NVIDIA device, with one such device each."""
     found = {}
     for pid in pids:
-        device = _held(pid)
-        if device:
+        if device := next((name for _, name in procfs.descriptors(pid) if name.startswith(DEVICES)), ""):
             found[pid] = device
     return found
-
-
-def _held(pid: int) -> str:
-    return next((name for _, name in procfs.descriptors(pid) if name.startswith(DEVICES)), "")
 
 
 def frail_library(pid: int) -> Frail | None:

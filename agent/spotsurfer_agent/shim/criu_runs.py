@@ -125,12 +125,6 @@ class Dump:
     answered_at: float | None = None
     hushed: bool = False  # the network is held still by us, not by CRIU
 
-    @staticmethod
-    def begun(request: dict[str, Any], pid: int, owner: Owner, group: JobCgroup | None, hushed: bool) -> Dump:
-        """The run that was just started for this request."""
-        name, final, seconds = str(request["checkpoint"]), bool(request["final"]), float(request["verdict_seconds"])
-        return Dump(name, final, pid, owner, group, seconds, time.monotonic(), hushed=hushed)
-
     def heard(self) -> dict[str, Any]:
         """The owner works on what the frozen tree wrote: its verdict may take longer."""
         self.heard_at = time.monotonic()
@@ -183,12 +177,6 @@ class Restore:
     ended: dict[int, int] = field(default_factory=dict)  # orphans that ended meanwhile: the job may be among them
     dying_since: float | None = None  # monotonic
     look_at: float = 0.0  # monotonic: when to look next whether it is stuck
-
-    @staticmethod
-    def begun(request: dict[str, Any], pid: int, owner: Owner) -> Restore:
-        """The run that was just started for this request."""
-        whole, stays = bool(request.get("whole")), tuple(str(x) for x in request.get("stays", ()))
-        return Restore(pid, owner, Path(request["pidfile"]), whole, stays)
 
     def root_pid(self, code: int) -> int:
         """The job's first process once CRIU has ended with this code; 0 = there is none."""

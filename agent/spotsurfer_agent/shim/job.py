@@ -31,52 +31,7 @@ from spotsurfer_agent.shim.criu_runs import Dump, Owner, Refused, Restore
 from spotsurfer_agent.shim.oom_guard import Guard
 from spotsurfer_agent.shim.output import Output
 
-# ---- The end of a command: it counts once it is on disk, after all that was printed. A full disk makes it wait.
-
-RETRY_SECONDS = 1.0
-
-
-class Ending:
-    """The end of one command. Before it came, `code` is None."""
-
-    def __init__(self, folder: Path, output: Output) -> None:
-        self._folder, self._output = folder, output
-        self.code: int | None = None
-        self._retry_at: float | None = None  # the disk did not take it: try again then
-
-    def came(self, code: int) -> None:
-        """The command ended with this code, negative for a signal."""
-        self.code = code if code >= 0 else 128 - code
-        with contextlib.suppress(OSError):  # the disk takes no output: the end waits for that
-            self._output.drain()
-
-    def write(self, step: int, cpu_seconds: float) -> bool:
-        """Write it down once all output is on disk, with what it used; whether that was done now."""
-        if self.code is None or not self._output.is_kept():
-            return False
-        try:
-            told = {"exit_code": self.code, "step": step, "log": self._output.positions(), "cpu_seconds": cpu_seconds}
-            shim_protocol.write_durably(self._folder / shim_protocol.EXIT, told)
-        except OSError:
-            self._retry_at = time.monotonic() + RETRY_SECONDS
-            return False
-        return True
-
-    @property
-    def waits(self) -> bool:
-        """It is to be tried again."""
-        return self._retry_at is not None
-
-    def is_due(self) -> bool:
-        """Whether it is to be tried again now; said once."""
-        if self._retry_at is None or time.monotonic() < self._retry_at:
-            return False
-        self._retry_at = None
-        return True
-
-
-# ---- The job
-
+RETRY_SECONDS = 1.0  # until the disk is asked again to take the end of the command
 IDLE, STARTING, RUNNING, EXITED, LOST = "idle", "starting", "running", "exited", "lost"
 Reply = dict[str, Any]
 Request = dict[str, Any]
@@ -96,7 +51,9 @@ class Job:
         self._phase = IDLE
         self._root_pid, self._cpu_baseline, self._held, self._stays, self._killed, self._step = 0, 0.0, False, False, False, 0
         self._output = Output(watch, unwatch, self._write_exit)
-        self._ending, self._net = Ending(folder, self._output), JobNetwork()
+        self._exit_code: int | None = None  # of the command: it counts once it is on disk, after all that was printed
+        self._retry_at: float | None = None  # the disk did not take it: try again then
+        self._net = JobNetwork()
         self._cgroup: JobCgroup | None = None
         self._guard, self._levels = Guard(watch, unwatch, self._settle), None
         self._dump: Dump | None = None
@@ -136,7 +93,7 @@ class Job:
         return {
             "version": shim_protocol.VERSION,
             "phase": self._phase,
-            "exit_code": self._ending.code,
+            "exit_code": self._exit_code,
             "step": self._step,
             "held": self._held,
             "pressed": self._guard.pressed,
@@ -175,7 +132,8 @@ class Job:
                 os.set_inheritable(fd, True)
 
         pid = self._criu(request, inherit, enter, final=False)
-        self._restore = Restore.begun(request, pid, owner)
+        stays = tuple(str(x) for x in request.get("stays", ()))
+        self._restore = Restore(pid, owner, Path(request["pidfile"]), bool(request.get("whole")), stays)
 
     def _prepare(self, request: Request, *, hushed: bool = False) -> launch.LaunchPlan:
         if self._phase != IDLE:
@@ -283,7 +241,8 @@ class Job:
             self._net.hush()
             request = criu_runs.without_lock(request)
         pid = self._criu(request, fill, enter, final=final)
-        self._dump = Dump.begun(request, pid, owner, self._cgroup, hushed)
+        name, seconds = str(request["checkpoint"]), float(request["verdict_seconds"])
+        self._dump = Dump(name, final, pid, owner, self._cgroup, seconds, time.monotonic(), hushed=hushed)
 
     def give_verdict(self, owner: Owner, request: Request) -> None:
         """Live: go on, the snapshot was taken (or not). Final: die, the image is committed (or live). Answers at CRIU's end."""
@@ -443,14 +402,23 @@ class Job:
         if pager.incomplete(self._folder):
             self._phase = LOST  # its memory could not be brought
             return
-        self._ending.came(code)
+        self._exit_code = code if code >= 0 else 128 - code
+        with contextlib.suppress(OSError):  # the disk takes no output: the end waits for that
+            self._output.drain()
         self._write_exit()
 
     def _write_exit(self) -> None:
-        if self._phase != RUNNING or self._cgroup is None:
+        """Write the end of the command down with what it used, once all output is on disk."""
+        if self._phase != RUNNING or self._cgroup is None or self._exit_code is None or not self._output.is_kept():
             return
-        if self._ending.write(self._step, self._cgroup.used_since(self._cpu_baseline)):
-            self._phase = EXITED
+        used = self._cgroup.used_since(self._cpu_baseline)
+        told = {"exit_code": self._exit_code, "step": self._step, "log": self._output.positions(), "cpu_seconds": used}
+        try:
+            shim_protocol.write_durably(self._folder / shim_protocol.EXIT, told)
+        except OSError:
+            self._retry_at = time.monotonic() + RETRY_SECONDS
+            return
+        self._phase = EXITED
 
     # ------------------------------------------------------------ time
 
@@ -461,13 +429,14 @@ class Job:
             return self._restore.pause_seconds
         if d is not None and (d.answered_at is not None or (d.waits and not d.final)):
             return 0.1
-        return RETRY_SECONDS if self._ending.waits else self._guard.seconds
+        return RETRY_SECONDS if self._retry_at is not None else self._guard.seconds
 
     def look_at_clock(self) -> None:
         """Do what is due."""
         now, d, r = time.monotonic(), self._dump, self._restore
         self._guard.look_at_clock()
-        if self._ending.is_due():
+        if self._retry_at is not None and now >= self._retry_at:
+            self._retry_at = None
             self._write_exit()
         if r is not None:
             r.end_if_stuck(now)
