@@ -96,7 +96,7 @@ class CudaSave(CriuSave):
     # ------------------------------------------------------------ saving
 
     def save(self, spec: Spec, request: SaveRequest) -> SaveFacts:  # noqa: ARG002 -- as with CRIU alone
-        """As the port says. A job whose GPU memory could not be brought back after a live save is ended: its image is newer."""
+        """As the port says. If GPU memory can't be brought back after a live save, the job is ended: its image is newer."""
         memory = _Memory(self)
         try:
             # Nobody holds GPU memory for a job that may not come.

@@ -31,7 +31,7 @@ SUBVOLUME_INODE = 256  # of the root of every btrfs subvolume
 _FIRST = 257  # that a new subvolume assigns
 # 12 µs each. For a file that no process has open, few numbers are used up: another number does as well.
 SKIPS_CHEAP, SKIPS_MAX = 10_000, 2_000_000
-REMEDY = "have it use write-ahead logging (PRAGMA journal_mode=WAL), or machines whose disk is btrfs or ext4"
+REMEDY = "have it use write-ahead logging (PRAGMA journal_mode=WAL), or machines with a btrfs or ext4 disk"
 _MAGIC, _ROLLBACK = b"SQLite format 3\0", 1  # sqlite.org/fileformat.html: write version, 18 bytes from the beginning
 _INODE_HEAD = 20
 

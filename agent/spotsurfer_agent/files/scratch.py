@@ -34,7 +34,7 @@ SPARED_PART = 10  # of the disk stays free for the job, which writes while its f
 
 LATE = (
     "the job was let go before its files were kept: the machine is too slow or overloaded, or it writes too much to a disk "
-    "whose files have to be copied (those of btrfs and XFS need not)"
+    "that needs its files copied (btrfs and XFS do not)"
 )
 
 

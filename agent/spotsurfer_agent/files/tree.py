@@ -328,7 +328,7 @@ class _Building:
             return False
         if e.held == KNOWN and number != e.inode:
             what = f"{e.path} was file number {e.inode} where the job ran, and a program knows it by that"
-            raise NumberTaken(0, f"{what}; on this machine's disk the number can't be had")
+            raise NumberTaken(0, f"{what}; this machine's disk can't give that number")
         if file is not None:
             self._fill(file)
         return True

@@ -184,7 +184,7 @@ class JobCgroup:
 
     @property
     def freezer(self) -> str:
-        """The folder whose files freeze and thaw it. Raises CgroupError if there is none."""
+        """The folder with the files that freeze and thaw it. Raises CgroupError if there is none."""
         if UNIFIED in self.folders:
             return self.folders[UNIFIED]
         if "freezer" not in self.folders:

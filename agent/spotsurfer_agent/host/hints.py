@@ -91,10 +91,6 @@ class Hints:
     def __init__(self, scratch: Path) -> None:
         self._folder = scratch / INSIDE
 
-    def stage(self) -> str:
-        """The stage that it reports; empty = none that can be shown."""
-        return self.told().stage
-
     def told(self) -> Told:
         """The stage with what it needs; a need that is no number is ignored."""
         text = self._read(STAGE).decode(errors="replace")

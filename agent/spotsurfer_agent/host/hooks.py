@@ -28,7 +28,7 @@ class HookFailed(Exception):
 
 
 def run(tools: Tools, root: int, group: JobCgroup, words: Sequence[str], limit_seconds: float) -> None:
-    """Run `words` inside the job whose first process is `root`. Raises HookFailed."""
+    """Run `words` inside the job; `root` is its first process. Raises HookFailed."""
     argv = [*tools.python, "-m", "spotsurfer_agent.host.hooks", str(root), ":".join(group.entries()), *words]
     name = " ".join(words)
     with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd="/") as p:

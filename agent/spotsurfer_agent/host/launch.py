@@ -142,14 +142,9 @@ class LaunchPlan:
         files = {name: base64.b64decode(value) for name, value in self.secrets.items()}
         mount_secrets(self.root + root_fs.SECRETS.target, files, self.uid, self.gid)
 
-    @staticmethod
-    def from_json(raw: dict[str, Any]) -> LaunchPlan:
-        """The plan from its JSON form; raises TypeError for a field that is not there."""
-        return LaunchPlan(**raw)
-
 
 def enter_cgroups(files: list[str]) -> None:
-    """Move the calling process into the cgroups whose `cgroup.procs` are named."""
+    """Move the calling process into the cgroups with these `cgroup.procs` files."""
     for name in files:
         fd = os.open(name, os.O_WRONLY)
         try:

@@ -138,7 +138,7 @@ class Job:
     def _prepare(self, request: Request, *, hushed: bool = False) -> launch.LaunchPlan:
         if self._phase != IDLE:
             raise Refused(f"the job is {self._phase} here already")
-        plan = launch.LaunchPlan.from_json(request["plan"])
+        plan = launch.LaunchPlan(**request["plan"])
         self._cgroup, self._step = JobCgroup(dict(request["cgroup"])), plan.step
         self._cpu_baseline = self._cgroup.cpu_seconds() - float(request.get("used", 0.0))
         self._levels, self._phase = request.get("guard"), STARTING
