@@ -55,7 +55,7 @@ class CudaSave(CriuSave):
         """The side-car, made once: looks and saves come from different threads, and a second one would wait for ever."""
         with self._making:
             if self._cuda is None:
-                argv = self.host.tools.cuda or (*self.host.tools.python, "-m", "spotsurfer_agent.gpu")
+                argv = self.host.tools.cuda or (*self.host.tools.python, "-m", "spotsurfer_agent.gpu.nvidia_driver")
                 sidecar = Sidecar(argv, self.host.folder)
                 self._cuda = sidecar, Mover(sidecar, self.host.folder, still=Still(self._stay))
             return self._cuda

@@ -1,4 +1,7 @@
-"""NVIDIA's driver by way of cuda-bindings. Only the side-car imports this: the agent itself loads nothing of CUDA."""
+"""NVIDIA's driver by way of cuda-bindings; `python -m` with the path of a lock is the side-car with this machine's driver.
+
+Only the side-car loads anything of CUDA, never the agent itself.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import contextlib
 import ctypes
 import glob
 import importlib
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -151,3 +155,9 @@ def _asked(ml: Any, question: Any) -> bool:
 def _name(result: Any) -> str:
     name = str(getattr(result, "name", result))
     return name.removeprefix("CUDA_ERROR_").removeprefix("CUDA_")
+
+
+if __name__ == "__main__":
+    from spotsurfer_agent.gpu import sidecar
+
+    sys.exit(sidecar.main(Binding, Path(sys.argv[1])))
