@@ -109,7 +109,7 @@ class Scene(scenes.Machine):
 
     def row(self, **more: str) -> Row:
         """What was told, where."""
-        about = self.cuda._about()
+        about = self.cuda.driver()[0].about()
         return {"told": self.told, **more, "device": about.cards[0].name, "driver": about.driver}
 
 
@@ -125,7 +125,7 @@ def sidecar(plan: Row, stage: str, delay: float) -> Row:
 
     def kill() -> None:
         time.sleep(delay)
-        if pid := s.cuda._ready()[0].pid:
+        if pid := s.cuda.driver()[0].pid:
             os.kill(pid, signal.SIGKILL)
 
     def watch(seen: str) -> None:
@@ -157,7 +157,7 @@ def refused(plan: Row, mode: str) -> Row:
 def short(plan: Row) -> Row:
     """The machine has too little memory for what is on the GPU."""
     s = Scene(plan)
-    with mock.patch.object(criu_cuda, "free_bytes", lambda: 1 << 20):
+    with mock.patch.object(suspend_resume, "free_bytes", lambda: 1 << 20):
         s.refuses(lambda: s.engine.save(request(1, final=False)))
     s.unharmed()
     s.engine.restore(s.left(), s.spec)
@@ -196,7 +196,7 @@ def taken(plan: Row) -> Row:
     """Another program has the GPU's memory when the job comes back."""
     s = Scene(plan)
     image, criu_cuda.ROOM_SECONDS = s.left(), 1.0
-    free = min(card.free_bytes for card in s.cuda._about().cards)
+    free = min(card.free_bytes for card in s.cuda.driver()[0].about().cards)
     with occupied(plan, free - plan["size"] // 2):
         s.refuses(lambda: s.engine.restore(image, s.spec))
         assert s.engine.status().state is W.ABSENT

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent.engines.base import Hosted
-from spotsurfer_agent.engines.choice import EngineChoice
-from spotsurfer_agent.engines.criu_cuda import CudaEngine
+from spotsurfer_agent.engines.choice import JobEngine
+from spotsurfer_agent.engines.criu_cuda import CudaSave
 from spotsurfer_agent.gpu import process_discovery, suspend_resume
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.ports.engine import EngineError, SaveRequest
@@ -48,23 +47,20 @@ class Machine:
         self.store = open_store(STORE)
         self.store.create(object_keys.spec_key(JOB), json_codec.encode(self.spec))
         tools = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
-        CudaEngine.holds_threads, suspend_resume.COMPACTS = bool(plan["hold"]), bool(plan["compact"])
+        CudaSave.holds_threads, suspend_resume.COMPACTS = bool(plan["hold"]), bool(plan["compact"])
         if plan["standin"]:
             cuda_scenes.machine()
             tools = dataclasses.replace(tools, cuda=(sys.executable, str(cuda_standin.__file__)))
 
-        def make(kind: type[Hosted]) -> Hosted:
-            engine = kind(BASE, JOB, self.store, tools, origin=Origin(StoreAccess(STORE), lazy=plan.get("lazy", True)))
-            engine.limit(Limits(2 << 30, plan["threads"], compression=plan["compression"]), plan["memory_bytes"])
-            return engine
-
-        self.engine = EngineChoice(BASE, JOB, self.store, make)
+        self.engine = JobEngine(BASE, JOB, self.store, tools, Origin(StoreAccess(STORE), lazy=plan.get("lazy", True)))
+        self.engine.limits = Limits(2 << 30, plan["threads"], compression=plan["compression"])
+        self.engine.memory_bytes = plan["memory_bytes"]
         problems = self.engine.preflight()
         assert not problems, problems
 
     @property
-    def cuda(self) -> CudaEngine:
-        return self.engine._cuda
+    def cuda(self) -> CudaSave:
+        return self.engine.cuda
 
     def step(self) -> int:
         lines = [x.split() for x in output(self.engine).decode(errors="replace").splitlines()]
@@ -120,7 +116,7 @@ def save(plan: Plan) -> Plan:
 
 
 def _figures(m: Machine, facts: SaveFacts, seconds: float) -> Plan:
-    times, bases = m.cuda._ready()[1].times, m.cuda._bases
+    times, bases = m.cuda.driver()[1].times, m.engine.bases
     moved = {"lock": times.lock, "tries": times.tries, "gpu_bytes": times.bytes}
     came = SEEN["freeze"].since(SEEN["gpu"]).told(times.bytes)
     shares = {"new_share": bases.new_share, **came}
@@ -158,7 +154,7 @@ def restore(plan: Plan) -> Plan:
         assert status.state is W.RUNNING, status
         assert time.monotonic() < end, output(m.engine)[-500:]
         time.sleep(0.1)
-    back = m.cuda._ready()[1].times.back
+    back = m.cuda.driver()[1].times.back
     told = {"code": status.exit_code, "out": output(m.engine).decode(), "err": output(m.engine, "err").decode()[-2000:]}
     return {"seconds": seconds, "first_output_seconds": first, "back": back, **told, "facts": image.facts, "brought": brought}
 

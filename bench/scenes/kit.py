@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.restore.pager_process import Origin
 from spotsurfer_agent.store.credentials import StoreAccess
@@ -50,13 +49,13 @@ class Runner:
     def __init__(self, url: str = f"file://{STORE}", options: Mapping[str, str] | None = None) -> None:
         tools = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
         self._origin = Origin(StoreAccess(url, dict(options or {})))
-        self.engine = CriuEngine(BASE, engine_kit.JOB, open_store(url, options), tools, origin=self._origin)
+        self.engine = engine_kit.CriuEngine(BASE, engine_kit.JOB, open_store(url, options), tools, self._origin)
         self._number = 0
         self.stages: dict[str, float] = {}
 
     def set_lazy(self, lazy: bool) -> None:
         """Choose how the engine brings memory back."""
-        self.engine._origin = dataclasses.replace(self._origin, lazy=lazy)
+        self.engine.origin = dataclasses.replace(self._origin, lazy=lazy)
 
     def start(self, kind: str, size_bytes: int, noise_percent: int = 50) -> None:
         """Start a job of `bench/jobs`; its memory is filled when this returns."""

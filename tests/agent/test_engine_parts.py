@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from spotsurfer_agent.criu import command
-from spotsurfer_agent.engines.criu import CriuEngine
-from spotsurfer_agent.engines.none import NoneEngine
+from spotsurfer_agent.engines.criu import CriuSave
+from spotsurfer_agent.engines.job_host import JobHost
 from spotsurfer_agent.host import launch, root_fs
 from spotsurfer_agent.host.cgroup import JobCgroup
 from spotsurfer_agent.host.root_fs import Mount, carried
@@ -22,15 +23,16 @@ from spotsurfer_wire.linux.procfs import MountLine, mount_lines
 
 
 @pytest.mark.parametrize("what", ["hold", "release"])
-def test_a_shim_that_says_no_is_an_error_that_is_tried_again(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+def test_a_shim_that_says_no_is_an_error_that_is_tried_again(what: str) -> None:
     """A process that hangs in the kernel does not stop: the agent must not die of it."""
 
-    def no(_: object, verb: str) -> None:
+    def no(verb: str) -> None:
         raise ShimRefused(f"{verb}: processes did not stop within 10 s")
 
-    monkeypatch.setattr(NoneEngine, "_ask", no)
+    host = object.__new__(JobHost)
+    host.shim = SimpleNamespace(ask=no)  # type: ignore[assignment]
     with pytest.raises(EngineError, match="did not stop within 10 s"):
-        getattr(object.__new__(NoneEngine), what)()
+        getattr(host, what)()
 
 
 # ---------------------------------------------------------------- facts
@@ -265,11 +267,10 @@ def test_what_lacks_is_said_with_both_numbers(monkeypatch):
 
 @pytest.mark.parametrize(("lacks", "kind"), [(SHORT, "refused"), ("", "restore")])
 def test_a_machine_without_memory_is_to_blame_and_no_image(tmp_path, monkeypatch, lacks, kind):
-    engine = object.__new__(CriuEngine)
-    engine._folder = tmp_path
+    method = CriuSave(SimpleNamespace(folder=tmp_path))
     (tmp_path / "images/restore.work").mkdir(parents=True)
     (tmp_path / "images/restore.work/restore.log").write_text(MAP + "\n")
-    assert blame(engine._cause(ShimRefused("criu restore ended with 1"), lacks)) == kind
+    assert blame(method._cause(ShimRefused("criu restore ended with 1"), lacks)) == kind
     assert (tmp_path / "failed-restore.log").exists()
 
 

@@ -60,10 +60,10 @@ time.sleep(60)
 
 def test_a_script_tells_its_stage_and_asks_for_a_checkpoint(scratch: Path) -> None:
     told = Hints(scratch)
-    assert (told.stage(), told.wants_checkpoint()) == ("", False)
+    assert (told.told().stage, told.wants_checkpoint()) == ("", False)
     assert run(scratch, "hint", "stage", "variant calling; $(rm)") == 0
     assert run(scratch, "hint", "checkpoint") == 0
-    assert (told.stage(), told.wants_checkpoint()) == ("variant calling; $(rm)", True)
+    assert (told.told().stage, told.wants_checkpoint()) == ("variant calling; $(rm)", True)
     told.heard()
     assert not told.wants_checkpoint()
     assert run(scratch, "hint", "stage") == run(scratch, "submit") == 2
@@ -123,7 +123,7 @@ def test_a_forked_child_is_not_mistaken_for_its_parent(scratch: Path) -> None:
 )
 def test_whatever_stands_in_a_stage_a_bounded_and_printable_piece_is_shown(scratch: Path, written: bytes, shown: str) -> None:
     (scratch / hints.INSIDE / "stage").write_bytes(written)
-    assert Hints(scratch).stage() == shown
+    assert Hints(scratch).told().stage == shown
 
 
 def test_a_stage_says_what_it_needs_by_script_and_by_program(scratch: Path) -> None:
@@ -160,10 +160,10 @@ def test_links_pipes_and_folders_are_not_read(scratch: Path) -> None:
     stage = scratch / hints.INSIDE / "stage"
     for make in (lambda: stage.symlink_to("/etc/passwd"), lambda: os.mkfifo(stage), lambda: stage.symlink_to("/dev/zero")):
         make()
-        assert Hints(scratch).stage() == ""
+        assert Hints(scratch).told().stage == ""
         stage.unlink()
     stage.mkdir()
-    assert Hints(scratch).stage() == ""
+    assert Hints(scratch).told().stage == ""
     (scratch / hints.INSIDE / "checkpoint").mkdir()
     assert Hints(scratch).wants_checkpoint()
     Hints(scratch).heard()  # a folder can't be taken away, which must not fail
@@ -203,9 +203,9 @@ def test_a_flood_of_stages_is_read_at_the_agents_pace(scratch: Path) -> None:
     thread.start()
     try:
         told = Hints(scratch)
-        while not told.stage():
+        while not told.told().stage:
             time.sleep(0.01)
-        assert {told.stage().split()[0] for _ in range(200)} == {"stage"}
+        assert {told.told().stage.split()[0] for _ in range(200)} == {"stage"}
     finally:
         over.set()
         thread.join()

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from spotsurfer_agent.engines.base import Hosted
+from spotsurfer_agent.engines.job_host import JobHost
 from spotsurfer_agent.host.root_fs import Mount, mounts, on_machine
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.ports.engine import EngineError
@@ -130,7 +130,7 @@ def test_accounts_are_the_images_own(tmp_path):
 )
 def test_an_unknown_user_is_not_taken_for_a_machine_that_can_not_start_the_job(error, kind):
     """It bought three machines."""
-    with pytest.raises(EngineError) as told, Hosted._or_dead(ENGINE):
+    with pytest.raises(EngineError) as told, JobHost._or_dead(ENGINE):
         raise error
     assert (told.value.kind, error.strerror in str(told.value)) == (kind, True)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
+from spotsurfer_agent.engines.job_host import KILLED, JobHost, lost_if_killed
+from spotsurfer_agent.engines.marks import Marks
 from spotsurfer_agent.host.cgroup import JobCgroup
 from spotsurfer_agent.ports.engine import Status, WorkloadState
-from spotsurfer_agent.shim.client import KILLED, killed, near_miss
 from spotsurfer_wire.linux.cgroups import UNIFIED
 from spotsurfer_wire.messages import AgentState as S
 from spotsurfer_wire.messages import NearMiss
@@ -31,7 +33,7 @@ def tell(tmp_path, kills: int) -> None:
 
 def test_a_command_that_failed_after_a_kill_is_lost_and_not_over(group, tmp_path):
     tell(tmp_path, 1)
-    seen = killed(FAILED, group)
+    seen = lost_if_killed(FAILED, group)
     assert (seen.state, seen.exit_code, seen.lost_because) == (WorkloadState.LOST, None, KILLED)
     assert seen.near_miss is not None
     assert (seen.near_miss.killed, seen.near_miss.used_bytes) == (True, 900 << 20)
@@ -44,7 +46,7 @@ def test_one_of_an_older_kernel_tells_what_it_can(group, tmp_path):
         (tmp_path / name).unlink()
     for name in ("memory.usage_in_bytes", "memory.current"):
         (tmp_path / name).write_text("7\n")
-    seen = killed(FAILED, group)
+    seen = lost_if_killed(FAILED, group)
     assert seen.near_miss is not None
     assert seen.near_miss.used_bytes == 7
 
@@ -59,18 +61,23 @@ def test_one_of_an_older_kernel_tells_what_it_can(group, tmp_path):
 )
 def test_anything_else_is_what_it_was(group, tmp_path, status, kills):
     tell(tmp_path, kills)
-    assert killed(status, group) == status
+    assert lost_if_killed(status, group) == status
 
 
 def test_where_no_memory_is_counted_nothing_is_said(tmp_path):
-    assert killed(FAILED, JobCgroup({"freezer": str(tmp_path)})) == FAILED
-    assert killed(FAILED, JobCgroup({UNIFIED: str(tmp_path / "gone")})) == FAILED
+    assert lost_if_killed(FAILED, JobCgroup({"freezer": str(tmp_path)})) == FAILED
+    assert lost_if_killed(FAILED, JobCgroup({UNIFIED: str(tmp_path / "gone")})) == FAILED
 
 
-def test_a_shim_of_before_tells_no_kill():
-    told = dataclasses.asdict(MISS)
-    del told["killed"]
-    assert near_miss(told) == dataclasses.replace(MISS, killed=False)
+def test_a_shim_of_before_tells_no_kill(tmp_path):
+    pressed = dataclasses.asdict(MISS)
+    del pressed["killed"]
+    told = {"phase": "running", "cpu_baseline": 0.0, "exit_code": None, "held": False, "log": {}, "pending_final": None}
+    for said, near_miss in ({"pressed": pressed}, dataclasses.replace(MISS, killed=False)), ({}, None):
+        host = object.__new__(JobHost)
+        host.folder, host.marks, host._last = tmp_path, Marks(tmp_path), Status(WorkloadState.ABSENT)
+        host.shim = SimpleNamespace(ask=lambda _, said=said: {**told, **said}, cgroup=lambda: JobCgroup({UNIFIED: "/gone"}))
+        assert host.status().near_miss == near_miss
 
 
 def test_the_attempt_ends_and_its_report_says_why(tmp_path):

@@ -29,9 +29,7 @@ def work(tmp_path):
 
 
 def published(work, *patterns, store=None, copies=None):
-    return staging.publish(
-        store or DictStore(), Spec(JOB, ["x"], outputs=list(patterns)), "p/", str(work.parent), staging.Manner(copies)
-    )
+    return staging.publish(store or DictStore(), Spec(JOB, ["x"], outputs=list(patterns)), "p/", str(work.parent), copies)
 
 
 @pytest.mark.parametrize(

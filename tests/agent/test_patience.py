@@ -214,19 +214,18 @@ def test_a_save_of_the_agent_outlasts_a_cut_around_it(tmp_path: Path, verb: str)
     assert commits(world)[0].final
 
 
-def test_engines_are_given_a_patient_store_and_the_lease_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_is_given_a_patient_store_and_the_lease_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Any] = []
 
-    def ladder(_base: Path, _job: str, store: Any, make: Callable[[Any], Any]) -> Any:
+    def engine(_base: Path, _job: str, store: Any, *_: object) -> Any:
         given.append(store)
-        engine = SimpleNamespace(limit=lambda *_: None, keep_images=lambda _: None)
-        make(lambda _base, _job, store, *_: given.append(store) or engine)
+        return SimpleNamespace(world=SimpleNamespace(images=SimpleNamespace()))
 
-    monkeypatch.setattr(process, "EngineChoice", ladder)
+    monkeypatch.setattr(process, "JobEngine", engine)
     monkeypatch.setattr(process.Tools, "find", lambda *_: None)
     world = World(tmp_path)
     process._make_engine(tmp_path, world.config(1), StoreAccess("memory:///"), WriteFence(world.store), KEYS, False)
-    assert [type(x) for x in given] == [RetryingStore, RetryingStore]
+    assert [type(x) for x in given] == [RetryingStore]
     agent = running(world).agent
     assert isinstance(agent.heads._store, WriteFence)
     assert agent.mailbox._store is world.store

@@ -12,9 +12,9 @@ from functools import partial
 from typing import NoReturn
 from unittest import mock
 
-from spotsurfer_agent.engines.app import AppEngine
-from spotsurfer_agent.engines.base import Marks
-from spotsurfer_agent.engines.choice import EngineChoice
+from spotsurfer_agent.engines.app import AppSave
+from spotsurfer_agent.engines.choice import JobEngine
+from spotsurfer_agent.engines.marks import Marks
 from spotsurfer_agent.shim.client import ShimClient
 from spotsurfer_wire.manifest import Manifest
 from spotsurfer_wire.messages import SelfSave, Spec
@@ -55,7 +55,7 @@ def spec(way: str, engine: str = "app") -> Spec:
     return Spec(JOB, words, engine=engine, app=WAYS[way])
 
 
-def begun(what: Spec) -> EngineChoice:
+def begun(what: Spec) -> JobEngine:
     e = ladder(what)
     e.start(what)
     turns_pass(e, 5)
@@ -109,7 +109,7 @@ def in_doubt(way: str) -> None:
 
 def agent_killed(way: str, engine: str, stage: str) -> None:
     """In the middle of a final save: the next agent lets the job go on, unless its final entry may exist."""
-    dies(spec(way, engine), stage, (AppEngine, "_sign") if stage == "told" else None)
+    dies(spec(way, engine), stage, (AppSave, "_sign") if stage == "told" else None)
     e = ladder(spec(way, engine))
     e.adopt()
     if stage == "commit":
@@ -148,7 +148,7 @@ def counts(way: str) -> None:
     e.kill()
 
 
-def busy(e: EngineChoice, seconds: float) -> None:
+def busy(e: JobEngine, seconds: float) -> None:
     until(lambda: e.status().cpu_seconds > seconds)
 
 
@@ -194,7 +194,7 @@ def early() -> None:
     assert e.save(request(1, final=False)).kind == "live"
     goes_on(e, slow)
     turns_pass(e, 5)
-    with mock.patch.object(AppEngine, "_tell", side_effect=OSError("no such process")):
+    with mock.patch.object(AppSave, "_tell", side_effect=OSError("no such process")):
         assert "could not be told" in refused("save", lambda: e.save(request(2, final=False)))
     ends_untold(e)
     e.kill()
@@ -215,9 +215,9 @@ def early() -> None:
     e.kill()
 
 
-def ends_untold(e: EngineChoice) -> None:
+def ends_untold(e: JobEngine) -> None:
     """As if told to, by itself: that is its end."""
-    os.kill(e._here.pids()[-1], signal.SIGUSR1)
+    os.kill(e.pids()[-1], signal.SIGUSR1)
     until(lambda: e.status().state is W.EXITED)
     assert not e.status().saved_itself
 
@@ -226,10 +226,10 @@ def late() -> None:
     """It ends by saving itself when nobody waits for that any more: that is no end of the job, whoever sees it."""
     what = dataclasses.replace(spec("exit"), app=dataclasses.replace(WAYS["exit"], deadline_seconds=0.1))
     e = begun(what)
-    os.kill(e._here.pids()[-1], signal.SIGSTOP)
+    os.kill(e.pids()[-1], signal.SIGSTOP)
     assert "within 0.1 s" in refused("save", lambda: e.save(request(1, final=False)))
     assert not e.status().saved_itself
-    os.kill(e._here.pids()[-1], signal.SIGCONT)
+    os.kill(e.pids()[-1], signal.SIGCONT)
     until(lambda: e.status().state is W.EXITED)
     assert e.status().saved_itself
     e = ladder(what)
@@ -244,7 +244,7 @@ def agent_that_dies(what: Spec, stage: str, point: Point, *, final: bool) -> NoR
     e = begun(what)
 
     def die(*_: object) -> object:
-        if point == (AppEngine, "_sign"):
+        if point == (AppSave, "_sign"):
             return lambda: os.kill(os.getpid(), signal.SIGKILL)  # the program is told by then
         os.kill(os.getpid(), signal.SIGKILL)
         return None

@@ -29,7 +29,7 @@ def driver() -> Driver:
 
 
 def sidecar_argv() -> list[str]:
-    return [sys.executable, *(("-m", "spotsurfer_agent.gpu") if REAL else (cuda_standin.__file__,))]
+    return [sys.executable, *(("-m", "spotsurfer_agent.gpu.nvidia_driver") if REAL else (cuda_standin.__file__,))]
 
 
 @functools.cache

@@ -14,8 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from spotsurfer_agent.engines import criu_cuda
-from spotsurfer_agent.engines.base import Hosted
-from spotsurfer_agent.engines.choice import EngineChoice
+from spotsurfer_agent.engines.choice import JobEngine
 from spotsurfer_agent.gpu import process_discovery, suspend_resume
 from spotsurfer_agent.host import root_fs
 from spotsurfer_agent.host.tools import Tools
@@ -32,7 +31,7 @@ from support.engine_kit import BASE, JOB, STORE, W, keep_output, newest, output,
 
 from bench.gpu import floor
 
-agents: list[EngineChoice] = []
+agents: list[JobEngine] = []
 SIZE, TURNS = 24 << 20, 250
 SENT_ABOVE_SHARE = 0.03
 NODES = "null zero full random urandom tty ptmx loop-control"
@@ -60,19 +59,16 @@ def machine(**more: object) -> None:
     blockers.OWN = (*blockers.OWN, f"{cuda_standin.CARDS}/mem-")  # no machine has that file, and a turn of the program opens it
 
 
-def ladder(spec: Spec) -> EngineChoice:
+def ladder(spec: Spec) -> JobEngine:
     store = open_store(STORE)
     store.delete([object_keys.spec_key(JOB)])
     store.create(object_keys.spec_key(JOB), json_codec.encode(spec))
     found = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
     tools = dataclasses.replace(found, cuda=(sys.executable, cuda_standin.__file__))
 
-    def make(kind: type[Hosted]) -> Hosted:
-        return kind(BASE, JOB, store, tools, origin=Origin(StoreAccess(STORE)))
-
     for before in agents:
-        before._cuda._ready()[0].close()  # as it ends with its agent
-    agents.append(EngineChoice(BASE, JOB, store, make))
+        before.cuda.driver()[0].close()  # as it ends with its agent
+    agents.append(JobEngine(BASE, JOB, store, tools, Origin(StoreAccess(STORE))))
     return agents[-1]
 
 
@@ -80,7 +76,7 @@ def job(mode: str = "plain", turns: int = 10**6) -> Spec:
     return Spec(JOB, ["/usr/bin/python3", "cuda_standin.py", "program", str(SIZE), str(turns), mode])
 
 
-def begun(mode: str = "plain", turns: int = 10**6) -> EngineChoice:
+def begun(mode: str = "plain", turns: int = 10**6) -> JobEngine:
     e = ladder(job(mode, turns))
     shutil.copy(cuda_standin.__file__, Path(e.scratch(), "work"))
     e.start(job(mode, turns))
@@ -88,7 +84,7 @@ def begun(mode: str = "plain", turns: int = 10**6) -> EngineChoice:
     return e
 
 
-def unharmed(e: EngineChoice) -> None:
+def unharmed(e: JobEngine) -> None:
     status = e.status()
     assert (status.state, status.pending_final) == (W.RUNNING, None), status
     turns_pass(e, 3)
@@ -185,7 +181,7 @@ def threaded(how: str) -> None:
     `how`: those of all jobs are "held", those of a library that is "known" to need it, or none ("running"); or it is "refused".
     """
     machine(slow=0.3)
-    criu_cuda.CudaEngine.holds_threads = how == "held"
+    criu_cuda.CudaSave.holds_threads = how == "held"
     process_discovery.FRAIL = (
         {"/spin.so": process_discovery.Frail("Spin", held=how == "known")} if how in ("known", "refused") else {}
     )
@@ -230,7 +226,7 @@ def cant(mode: str, told: str) -> None:
     machine(**({"lies": True} if mode == "lies" else {"mig": True} if mode == "mig" else {}))
     suspend_resume.LOCK_SECONDS, suspend_resume.RELEASED_BYTES_MIN = 1.0, 1 << 20
     if mode == "short":
-        criu_cuda.free_bytes = lambda: 1 << 20
+        suspend_resume.free_bytes = lambda: 1 << 20
     e = begun("plain" if mode in ("lies", "mig", "short") else mode)
     sentence = refused("save", lambda: e.save(request(1, final=False)))
     assert told.replace("_", " ") in sentence, sentence
@@ -276,7 +272,7 @@ def sidecar_killed(stage: str, delay: str) -> None:
 
     def kill() -> None:
         time.sleep(float(delay))
-        pid = e._cuda._ready()[0].pid
+        pid = e.cuda.driver()[0].pid
         if pid:
             os.kill(pid, signal.SIGKILL)
 

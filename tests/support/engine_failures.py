@@ -311,7 +311,7 @@ def criu_hangs() -> None:
 
     def stop_criu() -> None:
         while not stopped:
-            for p in e._tool_group().pids():
+            for p in e.shim.tool_group().pids():
                 with contextlib.suppress(FileNotFoundError):  # one of its helpers that ended meanwhile
                     said = any(log.stat().st_size for log in (BASE / "job/images").glob("*.work/dump.log"))
                     if said and b"dump.log" in Path(f"/proc/{p}/cmdline").read_bytes():
@@ -340,7 +340,7 @@ def group_goes_first() -> None:
     e = engine()
     begin(e, job())
     until(lambda: e.status().cpu_seconds > 0)
-    used, group = e.status().cpu_seconds, e._cgroup()
+    used, group = e.status().cpu_seconds, e.shim.cgroup()
     with mock.patch.object(e, "_cgroup", lambda: JobCgroup({c: f"{folder}-gone" for c, folder in group.folders.items()})):
         assert e.status().cpu_seconds == used
         assert e.status().cpu_seconds == used
@@ -354,7 +354,7 @@ def agent_and_shim_go_after_the_end() -> None:
     e = engine()
     e.start(Spec(JOB, ["sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; exit 3"]))
     until(lambda: e.status().state is W.EXITED)
-    used, shim = e.status().cpu_seconds, e._keeper._shim
+    used, shim = e.status().cpu_seconds, e.shim._shim
     assert shim is not None
     shim.kill()
     shim.wait()
@@ -373,7 +373,7 @@ def scope_of_its_own() -> None:
     with mock.patch.object(cgroup, "scope_prefix", lambda _: ["sh", "-c", enter, "-"]):
         e = engine()
         begin(e, job())
-        assert all("/scope-1/" in folder for folder in e._cgroup().folders.values()), e._cgroup()
+        assert all("/scope-1/" in folder for folder in e.shim.cgroup().folders.values()), e.shim.cgroup()
         runs(e)
         e.save(request(1, final=True))
         e.kill()

@@ -8,11 +8,8 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
 
-from spotsurfer_agent.engines.base import Hosted
-from spotsurfer_agent.engines.choice import EngineChoice
-from spotsurfer_agent.engines.criu import CriuEngine
+from spotsurfer_agent.engines.choice import JobEngine
 from spotsurfer_agent.host import shim_protocol
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.ports.engine import EngineError, SaveRequest, WorkloadState
@@ -21,7 +18,7 @@ from spotsurfer_agent.store.credentials import StoreAccess
 from spotsurfer_wire import manifest, object_keys
 from spotsurfer_wire.crypto import Keys
 from spotsurfer_wire.manifest import Manifest, Stored
-from spotsurfer_wire.messages import Spec
+from spotsurfer_wire.messages import SaveFacts, Spec
 from spotsurfer_wire.store.obstore import open_store
 from spotsurfer_wire.store.port import ObjectStore
 from support.patience import FACTOR
@@ -32,19 +29,25 @@ SHARE = Path("/run/share")
 PROGRAM = Path(__file__).with_name("engine_job.py")
 SMALL = 32 << 20
 W = WorkloadState
-AnyEngine: TypeAlias = Hosted | EngineChoice
+
+
+class CriuEngine(JobEngine):
+    """Saves by CRIU, whatever stands against it."""
+
+    def save(self, request: SaveRequest) -> SaveFacts:
+        return self.methods["criu"].save(Spec(JOB, []), request)
 
 
 def engine(store: ObjectStore | None = None) -> CriuEngine:
     prefix = Path(os.environ["SPOTSURFER_PREFIX"])
-    return CriuEngine(BASE, JOB, store or open_store(STORE), Tools.find(prefix), origin=Origin(StoreAccess(STORE)))
+    return CriuEngine(BASE, JOB, store or open_store(STORE), Tools.find(prefix), Origin(StoreAccess(STORE)))
 
 
 def job(memory: int = SMALL, turns: int = 10**6, user: str | None = None) -> Spec:
     return Spec(JOB, ["/usr/bin/python3", "engine_job.py", str(memory), str(turns)], user=user)
 
 
-def begin(e: AnyEngine, spec: Spec) -> None:
+def begin(e: JobEngine, spec: Spec) -> None:
     shutil.copy(PROGRAM, Path(e.scratch(), "work"))
     e.start(spec)
     turns_pass(e, 5)
@@ -73,7 +76,7 @@ def until(what: Callable[[], object], seconds: float = 20.0) -> None:
         time.sleep(0.02)
 
 
-def output(e: AnyEngine, stream: str = "out") -> bytes:
+def output(e: JobEngine, stream: str = "out") -> bytes:
     kept = [int(p.name.rpartition("-")[2]) for p in (BASE / "job/log").glob(f"{stream}-*")]
     out, at = b"", min(kept, default=0)  # none before the job's first byte
     while piece := e.read_log(stream, at, 1 << 20):
@@ -81,19 +84,19 @@ def output(e: AnyEngine, stream: str = "out") -> bytes:
     return out
 
 
-def turns_pass(e: AnyEngine, count: int) -> None:
+def turns_pass(e: JobEngine, count: int) -> None:
     enough = (e.status().log or {}).get("out", 0) + 7 * count
     until(lambda: (e.status().log or {}).get("out", 0) > enough)
     until(lambda: e.read_log("out", enough, 1))  # output is kept a moment after it was counted
 
 
-def runs(e: AnyEngine) -> None:
+def runs(e: JobEngine) -> None:
     status = e.status()
     assert (status.state, status.pending_final) == (W.RUNNING, None), status
     turns_pass(e, 3)
 
 
-def stands_still(e: AnyEngine) -> None:
+def stands_still(e: JobEngine) -> None:
     before = e.status().log
     time.sleep(0.3)
     assert e.status().log == before
@@ -106,7 +109,7 @@ def newest(store: ObjectStore) -> Manifest:
     return manifest.decode(data, Keys.derive(b"", JOB), JOB)
 
 
-def keep_output(e: AnyEngine, limit: dict[str, int]) -> bool:
+def keep_output(e: JobEngine, limit: dict[str, int]) -> bool:
     """Put what belongs to the job's history, up to the checkpoint, with what earlier machines kept."""
     for stream in ("out", "err"):
         with (SHARE.parent / "store" / f"log-{stream}").open("ab") as f:
@@ -130,7 +133,7 @@ def refused(kind: str, call: Callable[[], object]) -> str:
     raise NotRefused(f"no EngineError({kind!r})")
 
 
-def shim_gone(e: AnyEngine) -> None:
+def shim_gone(e: JobEngine) -> None:
     pid = shim_protocol.ask(BASE / "job", "hello")["pid"]
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)

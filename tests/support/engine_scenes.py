@@ -12,7 +12,6 @@ import time
 from functools import partial
 from pathlib import Path
 
-from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_wire.manifest import Manifest
 from spotsurfer_wire.messages import Spec
 from spotsurfer_wire.store.obstore import open_store
@@ -20,6 +19,7 @@ from support import engine_failures
 from support.engine_kit import (
     BASE,
     JOB,
+    CriuEngine,
     W,
     begin,
     engine,

@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
-from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.ports.engine import EngineError
 from spotsurfer_agent.restore.pager_process import Origin
@@ -31,7 +30,7 @@ from spotsurfer_wire.store.obstore import open_store
 from spotsurfer_wire.store.port import StoreError
 from support import faults
 from support.cut import Cut
-from support.engine_kit import BASE, JOB, W, begin, engine, job, newest, refused, request, runs, turns_pass, until
+from support.engine_kit import BASE, JOB, CriuEngine, W, begin, engine, job, newest, refused, request, runs, turns_pass, until
 from support.faults import LIES, Failing, nothing_left, whole
 from support.link import link
 
@@ -140,7 +139,7 @@ def memory_short(what: str) -> None:
         e.start(Spec(JOB, ["/usr/bin/python3", "-c", HOLDS]))
         turns_pass(e, 5)
         if what == "setting":
-            e.limit(SHORT_LIMITS, 1 << 20)
+            e.limits, e.memory_bytes = SHORT_LIMITS, 1 << 20
         bound = {"setting": SHORT_PEAK_BYTES, "group": SHORT_FREE_BYTES}[what]
         made = []
         for number, worth in ((1, 1 << 40), (2, precopy.WORTH_BYTES)):  # all of it in the freeze, and most of it before
@@ -324,7 +323,7 @@ def network_cut(when: str, how: str) -> None:
             RetryingStore(open_store(way.url, way.options)),
             Origin(StoreAccess(way.url, way.options), lazy=when == "lazy_restore"),
         )
-        e = CriuEngine(BASE, JOB, store, tools, origin=origin)
+        e = CriuEngine(BASE, JOB, store, tools, origin)
         e.start(Spec(JOB, ["/usr/bin/python3", "-c", CARRIES]))
         turns_pass(e, 5)
         cut = Cut(way, how, tools.nft, (lambda: runs(e)) if when == "live_save" else lambda: None)

@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_wire.linux import memory
 from spotsurfer_wire.store.port import StoreDenied, StoreError
-from support.engine_kit import BASE, output, until
+from support.engine_kit import BASE, CriuEngine, output, until
 
 STORE = Path("/run/store")
 MEMORY_SLACK_BYTES = 96 << 20

@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from spotsurfer_agent.engines.choice import EngineChoice
+from spotsurfer_agent.engines.choice import JobEngine
 from spotsurfer_agent.host.hints import Hints
 from spotsurfer_wire.messages import Spec
 from spotsurfer_wire.store.obstore import open_store
@@ -45,7 +45,7 @@ def _spec(program: str, user: str | None = None) -> Spec:
     return Spec(JOB, ["/usr/bin/python3", "-c", program], user=user)
 
 
-def _save(e: EngineChoice, number: int, *, final: bool) -> None:
+def _save(e: JobEngine, number: int, *, final: bool) -> None:
     try:
         e.save(request(number, final=final))
     except Exception:
@@ -63,13 +63,13 @@ def help(user: str = "") -> None:
     e.start(spec)
     hints = Hints(Path(e.scratch()))
     until(hints.wants_checkpoint)
-    assert hints.stage() == "first"
+    assert hints.told().stage == "first"
     hints.heard()
     assert not hints.wants_checkpoint()
     _save(e, 1, final=False)
-    assert hints.stage() == "called 1 times"
+    assert hints.told().stage == "called 1 times"
     _save(e, 2, final=True)
-    assert hints.stage() == "called 2 times", "kept until the machine is given back"
+    assert hints.told().stage == "called 2 times", "kept until the machine is given back"
 
 
 def help_elsewhere(user: str = "") -> None:
@@ -78,9 +78,9 @@ def help_elsewhere(user: str = "") -> None:
     assert e.preflight() == []
     e.restore(newest(open_store("file:///run/store")), spec)
     hints = Hints(Path(e.scratch()))
-    assert hints.stage() == "called 2 times"
+    assert hints.told().stage == "called 2 times"
     _save(e, 3, final=False)
-    until(lambda: hints.stage() == "called 3 times")
+    until(lambda: hints.told().stage == "called 3 times")
     assert (BASE / "job/scratch/work/calls").read_text() == "3"
     e.kill()
 
@@ -97,7 +97,7 @@ def harm() -> None:
     e.save(request(1, final=False))
     assert 9.0 < time.monotonic() - began < 25.0
     assert "did not end within 10 s and was not waited for" in e.note
-    assert Hints(Path(e.scratch())).stage() == ""
+    assert Hints(Path(e.scratch())).told().stage == ""
     assert e.status().state is W.RUNNING
     e.kill()
 

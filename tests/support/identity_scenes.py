@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from unittest import mock
 
-from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.files import identity, tree
 from spotsurfer_agent.files.scratch import Scratch
 from spotsurfer_agent.save import blockers
@@ -18,7 +17,7 @@ from spotsurfer_wire.crypto import Keys
 from spotsurfer_wire.manifest import Entry
 from spotsurfer_wire.messages import Spec
 from spotsurfer_wire.store.obstore import open_store
-from support.engine_kit import BASE, JOB, STORE, engine, newest, refused, request, until
+from support.engine_kit import BASE, JOB, STORE, CriuEngine, engine, newest, refused, request, until
 
 DATABASE = Path(__file__).with_name("database_job.py")
 LISTING = Path(__file__).with_name("listing_job.py")

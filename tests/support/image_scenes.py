@@ -12,10 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent.engines.app import AppEngine
-from spotsurfer_agent.engines.criu import CriuEngine
+from spotsurfer_agent.engines.choice import JobEngine
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.prepare.images.cache import ImageRules
+from spotsurfer_agent.restore.pager_process import Origin
+from spotsurfer_agent.store.credentials import StoreAccess
 from spotsurfer_wire import messages, object_keys, sealed_objects
 from spotsurfer_wire.crypto import Keys
 from spotsurfer_wire.linux import syscalls
@@ -28,6 +29,7 @@ from support.engine_kit import (
     PROGRAM,
     SMALL,
     STORE,
+    CriuEngine,
     W,
     engine,
     keep_output,
@@ -58,7 +60,7 @@ def small(image: str = "small:1", job: str = JOB, **changes: object) -> Spec:
 
 def made(store: ObjectStore | None = None, **rules: Any) -> CriuEngine:
     e = engine(store)
-    e.keep_images(ImageRules(**{"insecure": (HOST,), "patience_seconds": 1.0, **rules}))
+    e.world.images.rules = ImageRules(**{"insecure": (HOST,), "patience_seconds": 1.0, **rules})
     return e
 
 
@@ -377,12 +379,12 @@ def saves_itself() -> None:
     """A program that saves itself goes on in the image that it began in, and in no other."""
     app = messages.SelfSave(signal="USR1", done_file="saved")
     spec = small(command=["sh", "-c", COUNTS], engine="app", app=app)
-    e = AppEngine(BASE, JOB, open_store(STORE), Tools.find(Path(os.environ["SPOTSURFER_PREFIX"])))
-    e.keep_images(ImageRules(insecure=(HOST,)))
+    e = JobEngine(BASE, JOB, open_store(STORE), Tools.find(Path(os.environ["SPOTSURFER_PREFIX"])), Origin(StoreAccess(STORE)))
+    e.world.images.rules = ImageRules(insecure=(HOST,))
     with registry(STORAGE):
         e.start(spec)
     turns_pass(e, 20)
-    e.save_of(spec, request(1, final=True))
+    e.save(request(1, final=True))
     image = newest(open_store(STORE))
     other = dataclasses.replace(image, facts={**image.facts, "container image": "sha256:" + 64 * "0"})
     assert 64 * "0" in refused("refused", lambda: e.restore(other, spec))

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent.engines.choice import EngineChoice
+from spotsurfer_agent.engines.choice import JobEngine
 from spotsurfer_agent.files import staging
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.prepare.images.cache import ImageRules
@@ -173,7 +173,7 @@ def ladder_sees() -> None:
         machine = Machine(server)
         data = json_codec.encode(spec())
         machine.store.create(object_keys.spec_key(JOB), data)
-        ladder = EngineChoice(BASE, JOB, machine.store, lambda kind: kind(BASE, JOB, machine.store, machine.engine._tools))
+        ladder = JobEngine(BASE, JOB, machine.store, machine.engine.tools, machine.engine.origin)
         machine.bring(spec())
         machine.goods.delivery.place(spec(), machine.engine.scratch())
         ladder.start(spec())
@@ -194,7 +194,7 @@ def in_image() -> None:
     )
     with serving(Buckets(BUCKETS)) as server, registry(Path("/run/store/registry")):
         machine = Machine(server)
-        machine.engine.keep_images(ImageRules(insecure=(HOST,)))
+        machine.engine.world.images.rules = ImageRules(insecure=(HOST,))
         machine.begin(wanted)
         until(lambda: b"turns" in output(machine.engine))
         assert output(machine.engine).startswith(f"deepthe reference{BASE}/work\nturns\n".encode()), output(machine.engine)

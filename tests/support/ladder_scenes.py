@@ -9,8 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from spotsurfer_agent.engines.base import Hosted
-from spotsurfer_agent.engines.choice import EngineChoice
+from spotsurfer_agent.engines.choice import JobEngine
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.restore.pager_process import Origin
 from spotsurfer_agent.store.credentials import StoreAccess
@@ -43,16 +42,13 @@ WAYS = {
 }
 
 
-def ladder(spec: Spec) -> EngineChoice:
+def ladder(spec: Spec) -> JobEngine:
     store = open_store("file:///run/store")
     store.delete([object_keys.spec_key(JOB)])
     store.create(object_keys.spec_key(JOB), json_codec.encode(spec))
     tools = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
 
-    def make(kind: type[Hosted]) -> Hosted:
-        return kind(BASE, JOB, store, tools, origin=Origin(StoreAccess("file:///run/store")))
-
-    return EngineChoice(BASE, JOB, store, make)
+    return JobEngine(BASE, JOB, store, tools, Origin(StoreAccess("file:///run/store")))
 
 
 def app(way: str) -> None:
@@ -84,13 +80,13 @@ def app(way: str) -> None:
     e.kill()
 
 
-def goes_on(e: EngineChoice, spec: Spec) -> None:
+def goes_on(e: JobEngine, spec: Spec) -> None:
     """As the agent sees to it after a save."""
     if e.status().saved_itself:
         e.go_on(spec)
 
 
-def saved(e: EngineChoice) -> int:
+def saved(e: JobEngine) -> int:
     return int(output(e).rpartition(b"saved ")[2].split()[0])
 
 
@@ -187,7 +183,7 @@ print(s.recv(100)[8:], flush=True)
 """
 
 
-def named(e: EngineChoice, number: int, word: str) -> None:
+def named(e: JobEngine, number: int, word: str) -> None:
     assert word in refused("save", lambda: e.save(request(number, final=False)))
     assert (e.protection().rung, word in e.protection().reason) == ("none", True)
 
@@ -210,7 +206,7 @@ def made_inside() -> None:
     assert e.preflight() == []
     e.start(spec)
     until(lambda: output(e) == b"ready\n")
-    root = next(p for p in e._here.pids() if procfs.number_inside(p) == 1)
+    root = next(p for p in e.pids() if procfs.number_inside(p) == 1)
     inside = ["nsenter", "--target", str(root), "--mount", "--net"]
     overlay = f"overlay -o lowerdir={BASE}/work:{BASE}/tmp mine {BASE}/home"
     for number, words in enumerate((f"tmpfs mine {BASE}/work", overlay), 1):
@@ -222,7 +218,7 @@ def made_inside() -> None:
     named(e, 3, "network link bridge0")
     subprocess.run([*inside, "ip", "link", "delete", "bridge0"], check=True)
     e.save(request(9, final=True))
-    e.restore(newest(e._store), spec)
+    e.restore(newest(e.store), spec)
     Path(e.scratch(), "work/go").touch()
     until(lambda: e.status().state is W.EXITED, 30.0)
     assert output(e).endswith(b"b'hello'\n"), output(e)

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.host.tools import beside
 from spotsurfer_agent.ports.engine import EngineError, SaveRequest, Status
 from spotsurfer_agent.restore.pager.protocol import ORDER, PagerState, Phase
@@ -25,6 +24,7 @@ from support.engine_kit import (
     BASE,
     JOB,
     STORE,
+    CriuEngine,
     W,
     engine,
     file_of,
@@ -258,7 +258,7 @@ def holders_killed() -> None:
     """A holder that dies is replaced; where pager and holders are killed at once, the agent sees to it."""
     e, image = saved()
     pid = restored(e, image)
-    group = e._tool_group()
+    group = e.shim.tool_group()
     for _ in range(4):
         until(lambda: len(set(group.pids()) - {pid}) == 2)
         os.kill(max(set(group.pids()) - {pid}), signal.SIGKILL)
@@ -270,9 +270,9 @@ def holders_killed() -> None:
     until(lambda: e.status().state is W.LOST)
     nothing_left(e)
     restored(e, image)
-    assert e._tool_group().kill()
+    assert e.shim.tool_group().kill()
     until(lambda: e.status().state is W.LOST)
-    assert e._cgroup().pids() == []
+    assert e.shim.cgroup().pids() == []
     nothing_left(e)
 
 

@@ -10,12 +10,11 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.host import shim_protocol
 from spotsurfer_wire.linux import cgroups, memory
 from spotsurfer_wire.messages import NearMiss, Spec
 from support import growing_job
-from support.engine_kit import BASE, JOB, W, engine, newest, output, refused, request, stands_still, until
+from support.engine_kit import BASE, JOB, CriuEngine, W, engine, newest, output, refused, request, stands_still, until
 
 PROGRAM = Path(__file__).with_name("growing_job.py")
 SMALL, LARGE = 700 << 20, 4 << 30
@@ -111,7 +110,7 @@ def saved(*words: str) -> None:
 def goes_on() -> None:
     """On a larger machine, to the end."""
     e = engine()
-    image = newest(e._store)
+    image = newest(e.store)
     e.restore(image, grower())
     until(lambda: e.status().state is W.EXITED, 60.0)
     assert e.status().exit_code == 0

@@ -7,10 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.host import network
 from spotsurfer_wire.messages import Spec
-from support.engine_kit import JOB, W, engine, newest, output, refused, request, until
+from support.engine_kit import JOB, CriuEngine, W, engine, newest, output, refused, request, until
 from support.ladder_scenes import ladder
 
 # Both ends of one connection over TCP and of one over a Unix socket, neither of them accepted. At each word in its folder it
@@ -57,7 +56,7 @@ def within() -> None:
     assert "live b'hello' b'there'" in told(e, "again after live")
     e.save(request(2, final=True))
     e.kill()
-    e.restore(newest(e._store), Spec(JOB, []))
+    e.restore(newest(e.store), Spec(JOB, []))
     Path(e.scratch(), "work/final").touch()
     until(lambda: e.status().state is W.EXITED, 30.0)
     assert "final ConnectionAbortedError b'there'" in output(e).decode(), output(e)
@@ -82,7 +81,7 @@ def from_outside() -> None:
                 assert f"has a connection from {here}" in sentence
             else:
                 e.save(request(number, final=True))
-                e.restore(newest(e._store), spec)
+                e.restore(newest(e.store), spec)
                 with socket.create_connection((network.INSIDE, 7000)):
                     assert e.status().state is W.RUNNING
         e.kill()

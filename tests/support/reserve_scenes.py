@@ -56,14 +56,13 @@ def goes_on(name: str, way: str) -> None:
     """Saved, restored `lazy` or whole, saved again, restored again; and it goes on."""
     code, count, word = PROGRAMS[name]
     e = engine()
-    assert e._origin is not None
-    e._origin = dataclasses.replace(e._origin, lazy=way == "lazy")
+    e.origin = dataclasses.replace(e.origin, lazy=way == "lazy")
     e.start(Spec(JOB, ["/usr/bin/python3", "-c", code]))
     until(lambda: output(e).count(b"ready") == count)
     for number in (1, 2):
         e.save(request(number, final=True))
         e.kill()
-        e.restore(newest(e._store), Spec(JOB, []))
+        e.restore(newest(e.store), Spec(JOB, []))
     Path(e.scratch(), "work/go").touch()
     until(lambda: e.status().state is W.EXITED, 60.0)
     assert output(e).decode().count(word) == count, output(e)

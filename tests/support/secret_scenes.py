@@ -7,7 +7,6 @@ import os
 import sys
 from pathlib import Path
 
-from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.restore.pager_process import Origin
 from spotsurfer_agent.store.credentials import StoreAccess
@@ -16,7 +15,7 @@ from spotsurfer_wire.crypto import Keys
 from spotsurfer_wire.manifest import Manifest
 from spotsurfer_wire.messages import Spec
 from spotsurfer_wire.store.obstore import open_store
-from support.engine_kit import BASE, JOB, STORE, W, output, refused, request, turns_pass
+from support.engine_kit import BASE, JOB, STORE, CriuEngine, W, output, refused, request, turns_pass
 
 KEY = "5a" * 32
 FORMS = {"API_TOKEN": sealed_objects.SECRET_VARIABLE, "db.password": sealed_objects.SECRET_FILE}
@@ -45,7 +44,7 @@ def spec() -> Spec:
 def engine(encrypts: bool) -> CriuEngine:
     keys = Keys.of_hex(KEY, JOB, encrypts)
     tools = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
-    made = CriuEngine(BASE, JOB, open_store(STORE), tools, keys, Origin(StoreAccess(STORE), key=KEY))
+    made = CriuEngine(BASE, JOB, open_store(STORE), tools, Origin(StoreAccess(STORE), key=KEY), keys)
     assert made.preflight() == []
     return made
 

@@ -7,13 +7,12 @@ import sys
 import time
 from pathlib import Path
 
-from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.host import steps as stepping
 from spotsurfer_agent.ports.engine import WorkloadState as W
 from spotsurfer_wire.manifest import Manifest
 from spotsurfer_wire.messages import Spec, Step, StepRun
 from spotsurfer_wire.store.obstore import open_store
-from support.engine_kit import JOB, engine, newest, output, request, stands_still, until
+from support.engine_kit import JOB, CriuEngine, engine, newest, output, request, stands_still, until
 
 ZERO = {"out": 0, "err": 0}
 MOVES = 5

@@ -10,12 +10,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.save import image_intake, precopy, stream
 from spotsurfer_wire.chunks.budget import Limits
 from spotsurfer_wire.messages import Spec
 from spotsurfer_wire.store.obstore import open_store
-from support.engine_kit import BASE, JOB, W, engine, newest, output, refused, request, runs, until
+from support.engine_kit import BASE, JOB, CriuEngine, W, engine, newest, output, refused, request, runs, until
 
 PROGRAM = Path(__file__).with_name("forking_job.py")
 SIZE, WORKERS = 48 << 20, 3
@@ -71,7 +70,7 @@ def short_of_memory() -> None:
     """Far less memory than the image: the freeze is longer, and the image as right as any."""
     store = open_store("file:///run/store")
     e = engine(store)
-    e.limit(Limits(memory_bytes=64 << 20), 64 << 20)
+    e.limits, e.memory_bytes = Limits(memory_bytes=64 << 20), 64 << 20
     begin(e)
     first = e.save(request(1, final=False))
     all_work(e)

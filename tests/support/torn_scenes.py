@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.files import tree
 from spotsurfer_agent.save import image_intake, precopy, session, stream
 from spotsurfer_agent.save.image_intake import Intake
@@ -22,7 +21,7 @@ from spotsurfer_wire.crypto import Keys
 from spotsurfer_wire.manifest import Manifest
 from spotsurfer_wire.messages import Spec
 from spotsurfer_wire.store.obstore import open_store
-from support.engine_kit import JOB, engine, newest, request, runs, turns_pass
+from support.engine_kit import JOB, CriuEngine, engine, newest, request, runs, turns_pass
 
 PROGRAM = Path(__file__).with_name("stamping_job.py")
 PAGES, PAGE, MAGIC = 4096, 4096, b"STAMPED!"

@@ -13,12 +13,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.host import network as netns
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_wire.messages import Spec
 from spotsurfer_wire.store.obstore import open_store
-from support.engine_kit import BASE, JOB, STORE, engine, newest, output, request, until
+from support.engine_kit import BASE, JOB, STORE, CriuEngine, engine, newest, output, request, until
 
 PROGRAM = Path(__file__).with_name("breakout.py")
 OUTSIDE = """

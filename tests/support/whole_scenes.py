@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.host import shim_protocol
 from spotsurfer_agent.ports.engine import EngineError
 from spotsurfer_agent.restore.pager.protocol import Phase
@@ -24,7 +23,22 @@ from spotsurfer_agent.restore.pager.workers import GONE, WRITERS
 from spotsurfer_wire.manifest import Manifest
 from spotsurfer_wire.messages import Spec
 from spotsurfer_wire.store.obstore import open_store
-from support.engine_kit import BASE, JOB, W, begin, engine, file_of, job, newest, output, refused, request, runs, until
+from support.engine_kit import (
+    BASE,
+    JOB,
+    CriuEngine,
+    W,
+    begin,
+    engine,
+    file_of,
+    job,
+    newest,
+    output,
+    refused,
+    request,
+    runs,
+    until,
+)
 from support.lazy_scenes import FOLDER, SIZE, STORE, cmdline, heap_chunk, moves_on, nothing_left, order, pager, saved, says
 
 TRIES = 10
@@ -34,8 +48,7 @@ MARK = "only memory is missing"  # what a pager writes when CRIU says that it is
 def patient(hands: int | None = None) -> tuple[CriuEngine, Manifest]:
     """A saved job, and an engine that lets it run only with all its memory."""
     e, image = saved()
-    assert e._origin is not None
-    e._origin = dataclasses.replace(e._origin, lazy=False, hands=hands)
+    e.origin = dataclasses.replace(e.origin, lazy=False, hands=hands)
     return e, image
 
 
@@ -240,8 +253,7 @@ def store_fails() -> None:
     e, image = patient()
     path = file_of(heap_chunk(image))
     for hands in (0, 2):
-        assert e._origin is not None
-        e._origin = dataclasses.replace(e._origin, hands=hands)
+        e.origin = dataclasses.replace(e.origin, hands=hands)
         path.rename(path.with_suffix(".away"))
         path.mkdir()
         assert image.id in refused("store", lambda: e.restore(image, Spec(JOB, [])))
@@ -296,8 +308,7 @@ def timers(way: str) -> None:
     until(lambda: len(lines(e)) >= 3)
     e.save(request(2, final=True))
     e.kill()
-    assert e._origin is not None
-    e._origin = dataclasses.replace(e._origin, lazy=way == "lazy")
+    e.origin = dataclasses.replace(e.origin, lazy=way == "lazy")
     image = newest(open_store(STORE))
     e.restore(image, Spec(JOB, []))
     until(lambda: len(lines(e)) >= 4)

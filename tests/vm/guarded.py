@@ -9,13 +9,13 @@ import os
 import sys
 from pathlib import Path
 
-from spotsurfer_agent.engines.criu import CriuEngine
+from spotsurfer_agent.engines import job_host
 from spotsurfer_agent.host.usage import Meters
 from spotsurfer_agent.shim import client
 from spotsurfer_wire.linux import cgroups
 from spotsurfer_wire.linux.cgroups import UNIFIED
 from spotsurfer_wire.oom_freeze_levels import Levels
-from support.engine_kit import BASE, W, engine, until
+from support.engine_kit import BASE, CriuEngine, W, engine, until
 from support.memory_scenes import SIZE, SMALL, begin, grower
 from support.patience import FACTOR
 from support.runtime import unpacked_runtime
@@ -27,9 +27,9 @@ def begun(e: CriuEngine, machine: int) -> Path:
     """A job that takes memory runs, guarded as on a machine with so many bytes; its group."""
     client.memory.whole_bytes = lambda: machine
     begin(e, grower(SIZE))
-    group = e._keeper.cgroup()
+    group = e.shim.cgroup()
     folder = Path(group.folders[UNIFIED])
-    shim = e._keeper._shim
+    shim = e.shim._shim
     assert shim is not None
     place = Path(f"/proc/{shim.pid}/cgroup").read_text().strip()
     assert place == f"0::/{(folder.parent / cgroups.LEAF).relative_to('/sys/fs/cgroup')}"
@@ -66,7 +66,7 @@ def main() -> None:
     (folder / "memory.max").write_text(str(KILLED_AT))
     until(lambda: e.status().state is not W.RUNNING, 60.0)
     status = e.status()
-    assert (status.state, status.lost_because) == (W.LOST, client.KILLED), status
+    assert (status.state, status.lost_because) == (W.LOST, job_host.KILLED), status
     assert status.near_miss is not None
     assert (status.near_miss.killed, status.near_miss.used_bytes) == (True, KILLED_AT)
     print("a kill for memory is no end of the command")

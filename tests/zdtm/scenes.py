@@ -21,8 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from spotsurfer_agent.criu import command
-from spotsurfer_agent.engines.base import Hosted
-from spotsurfer_agent.engines.choice import EngineChoice
+from spotsurfer_agent.engines.choice import JobEngine
 from spotsurfer_agent.host import launch
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.ports.engine import EngineError
@@ -88,10 +87,7 @@ class Job:
         self._store.create(object_keys.spec_key(JOB), json_codec.encode(self._spec))
         tools = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
 
-        def make(kind: type[Hosted]) -> Hosted:
-            return kind(BASE, JOB, self._store, tools, origin=Origin(StoreAccess(f"file://{store}")))
-
-        self.engine = EngineChoice(BASE, JOB, self._store, make)
+        self.engine = JobEngine(BASE, JOB, self._store, tools, Origin(StoreAccess(f"file://{store}")))
         self._work = Path(self.engine.scratch(), "work")
 
     def __enter__(self) -> Job:
@@ -148,7 +144,7 @@ class Job:
             inside = (self._work / self._program.pidfile).read_text().strip()
         except OSError:
             return f"it has ended before it was told to: {said(self._program, self._work)}"
-        pid = next((p for p in self.engine._here.pids() if _inside(p) == inside), None)
+        pid = next((p for p in self.engine.pids() if _inside(p) == inside), None)
         if pid is None:
             return f"it is gone before it was told to end: {said(self._program, self._work) or 'without a word'}"
         return stopped(self._program, self._work, pid)

@@ -18,7 +18,7 @@ from spotsurfer_wire.store.port import FileStore, StoreError
 from spotsurfer_agent.control.mailbox import Mailbox
 from spotsurfer_agent.control.state_file import StateFile, runs_of
 from spotsurfer_agent.files import staging
-from spotsurfer_agent.files.staging import FilesError, Manner
+from spotsurfer_agent.files.staging import FilesError
 from spotsurfer_agent.ports.engine import Engine, EngineError, WorkloadState
 from spotsurfer_agent.store.retry import RetryingStore
 
@@ -65,7 +65,7 @@ class Partials:
         prefix = object_keys.partial_prefix(self.job, number, self.attempt)
         with self.engine.still() as still:
             copies = None if still.is_still else Path(still.path).parent  # the agent's own folder
-            sent = staging.publish(store, spec, prefix, still.path, Manner(copies, self._check))
+            sent = staging.publish(store, spec, prefix, still.path, copies, self._check)
         steps = runs_of(self.state.memory)
         told = Partial(number, self.attempt, steps[-1].name if steps else "", self.utc(), sent.files, sent.missing)
         store.create(object_keys.partial_key(self.job, number, self.attempt), json_codec.encode(told))

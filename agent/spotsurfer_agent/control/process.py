@@ -17,8 +17,7 @@ from spotsurfer_agent.control import respawn
 from spotsurfer_agent.control.loop import Agent, Surroundings
 from spotsurfer_agent.control.notices import Dialect, Watcher
 from spotsurfer_agent.control.state_file import StateFile
-from spotsurfer_agent.engines.base import Hosted
-from spotsurfer_agent.engines.choice import EngineChoice
+from spotsurfer_agent.engines.choice import JobEngine
 from spotsurfer_agent.engines.none import UnfitEngine
 from spotsurfer_agent.host import network
 from spotsurfer_agent.host.tools import ToolMissing, Tools
@@ -85,15 +84,11 @@ def _make_engine(base: Path, config: AgentConfig, way: StoreAccess, store: Write
         memory, threads = config.checkpoint_memory_bytes, config.checkpoint_threads
         limits, patient = Limits.of_settings(memory, threads, config.compression), RetryingStore(store)
 
-        insecure, authorities = tuple(config.insecure_registries), config.registry_authorities
-        rules = ImageRules(config.image_cache_bytes, insecure, authorities=authorities)
-
-        def make(kind: type[Hosted]) -> Hosted:
-            engine = kind(base, config.job, patient, tools, keys, origin)
-            engine.limit(limits, memory)
-            engine.keep_images(rules)
-            return engine
-
-        return EngineChoice(base, config.job, patient, make)
+        engine = JobEngine(base, config.job, patient, tools, origin, keys)
+        engine.limits, engine.memory_bytes = limits, memory
+        engine.world.images.rules = ImageRules(
+            config.image_cache_bytes, tuple(config.insecure_registries), authorities=config.registry_authorities
+        )
+        return engine
     except (ToolMissing, OSError) as e:
         return UnfitEngine(str(e), began)

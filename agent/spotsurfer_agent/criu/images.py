@@ -119,6 +119,15 @@ class BadImage(Exception):
     """An image file is not what CRIU writes; a sentence."""
 
 
+@contextlib.contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """Broken bytes in this block are a BadImage."""
+    try:
+        yield
+    except (ValueError, IndexError, KeyError, struct.error) as e:
+        raise BadImage(f"{what} can't be read: {type(e).__name__}") from e
+
+
 @dataclass(frozen=True, slots=True)
 class PageRun:
     """`pages` pages of a process at address `start`; `at` is their place in the file of pages, in pages."""
@@ -172,7 +181,7 @@ def unread(info: bytes, data: bytes) -> list[Unread]:
 
     CRIU leaves other terminals alone. Raises BadImage.
     """
-    try:
+    with _reading("what terminals held"):
         ends = _ends(info)
         there = {end for end, _ in ends.values()}
         found = {end.number: Unread(end.number) for end in there if end.far and End(end.number, far=False) in there}
@@ -182,19 +191,15 @@ def unread(info: bytes, data: bytes) -> list[Unread]:
             said = whole[1:] if packets else whole  # a status byte leads
             found[end.number] = replace(before, output=said) if end.far else replace(before, input=whole)
         return list(found.values())
-    except (IndexError, KeyError, struct.error) as e:
-        raise BadImage(f"what terminals held can't be read: {type(e).__name__}") from e
 
 
 def waiting(info: bytes, files: bytes) -> set[End]:
     """From a `tty-info.img` and a `files.img`: ends of terminals that nobody holds open with O_NONBLOCK. Raises BadImage."""
-    try:
+    with _reading("how terminals are held"):
         flags: dict[int, int] = {}
         for f in (_fields(tty) for message in _messages(files) for tty in _parts(message, _TTY)):
             flags[f[_TTY_INFO]] = flags.get(f[_TTY_INFO], 0) | f[_TTY_FLAGS]
         return {end for number, (end, _) in _ends(info).items() if not flags.get(number, os.O_NONBLOCK) & os.O_NONBLOCK}
-    except (IndexError, KeyError, struct.error) as e:
-        raise BadImage(f"how terminals are held can't be read: {type(e).__name__}") from e
 
 
 def _ends(info: bytes) -> dict[int, tuple[End, bool]]:
@@ -215,7 +220,7 @@ def without_messages(data: bytes) -> bytes:
 
 def pagemap(data: bytes) -> Pagemap:
     """Read a `pagemap-*.img`. Raises BadImage."""
-    try:
+    with _reading("a map of pages"):
         messages = [_fields(m) for m in _messages(data)]
         head, runs, at = messages[0], [], 0
         for fields in messages[1:]:
@@ -226,8 +231,6 @@ def pagemap(data: bytes) -> Pagemap:
         if any(r.start % PAGE or not 0 < r.pages < 1 << 40 for r in runs):
             raise BadImage("a map of pages names addresses that can't be")
         return Pagemap(f"pages-{head[_ADDRESS]}.img", tuple(runs))
-    except (IndexError, KeyError, struct.error) as e:
-        raise BadImage(f"a map of pages can't be read: {type(e).__name__}") from e
 
 
 def areas(data: bytes) -> list[tuple[int, int]]:
@@ -235,12 +238,10 @@ def areas(data: bytes) -> list[tuple[int, int]]:
 
     The rule is `vma_entry_can_be_lazy` of criu/include/vma.h.
     """
-    try:
+    with _reading("a list of mappings"):
         (message,) = _messages(data)
         found = [_fields(m) for m in _parts(message, _AREAS)]
         return [(f[_START], f[_END]) for f in found if _may_come_later(f[_MAPPED_AS], f[_KIND])]
-    except (ValueError, IndexError, KeyError, struct.error) as e:
-        raise BadImage(f"a list of mappings can't be read: {type(e).__name__}") from e
 
 
 def words(data: bytes) -> tuple[int, int]:
@@ -248,27 +249,16 @@ def words(data: bytes) -> tuple[int, int]:
 
     Reading them in /proc does not wait for missing pages: they read as empty.
     """
-    try:
+    with _reading("a list of mappings"):
         (message,) = _messages(data)
         fields = _fields(message)
         return fields[_WORDS_START], fields[_WORDS_END]
-    except (ValueError, IndexError, KeyError, struct.error) as e:
-        raise BadImage(f"a list of mappings can't be read: {type(e).__name__}") from e
 
 
 def first(found: Pagemap, where: tuple[int, int]) -> Pagemap:
     """The same pages, but those that touch this area come before the process runs."""
     start, end = where[0] // PAGE * PAGE, -(-where[1] // PAGE) * PAGE
-
-    def parts(run: PageRun) -> Iterator[PageRun]:
-        lower, upper = max(run.start, start), min(run.start + run.pages * PAGE, end)
-        if not run.lazy or lower >= upper:
-            yield run
-            return
-        bounds = ((run.start, lower, True), (lower, upper, False), (upper, run.start + run.pages * PAGE, True))
-        yield from (_piece(run, a, b, lazy=lazy) for a, b, lazy in bounds if a < b)
-
-    return Pagemap(found.file, tuple(part for run in found.runs for part in parts(run)))
+    return _marked(found, [(start, end)] if start < end else [], lazy=False)
 
 
 def _may_come_later(mapped_as: int, kind: int) -> bool:
@@ -282,27 +272,25 @@ def later(found: Pagemap, where: Iterable[tuple[int, int]]) -> Pagemap:
     CRIU 4.2 marks them itself, unless a thread's stack pointer is a multiple of the page size: its check for pages of
     stacks (`is_stack` in criu/mem.c) compares the wrong bits and then takes every page for one. This hits one thread in 256.
     """
-    bounds = sorted(where)
-    starts, ends = [first for first, _ in bounds], [last for _, last in bounds]
+    return _marked(found, sorted(where), lazy=True)
+
+
+def _marked(found: Pagemap, areas: list[tuple[int, int]], *, lazy: bool) -> Pagemap:
+    """The same pages; runs are cut so that those within one of these areas, which are in order, are `lazy` or not."""
+    starts, ends = [start for start, _ in areas], [end for _, end in areas]
 
     def parts(run: PageRun) -> Iterator[PageRun]:
-        end = run.start + run.pages * PAGE
-        return _cut(run, bounds[bisect_right(ends, run.start) : bisect_left(starts, end)])
+        at, end = run.start, run.start + run.pages * PAGE
+        for start, last in areas[bisect_right(ends, at) : bisect_left(starts, end)]:
+            if start > at:
+                yield _piece(run, at, start, lazy=not lazy)
+            at, until = max(at, start), min(last, end)
+            yield _piece(run, at, until, lazy=lazy)
+            at = until
+        if at < end:
+            yield _piece(run, at, end, lazy=not lazy)
 
-    return Pagemap(found.file, tuple(part for run in found.runs for part in ([run] if run.lazy else parts(run))))
-
-
-def _cut(run: PageRun, bounds: list[tuple[int, int]]) -> Iterator[PageRun]:
-    """A run cut into pieces that each lie wholly within one of these areas or outside of all."""
-    at, end = run.start, run.start + run.pages * PAGE
-    for first, last in bounds:
-        if first > at:
-            yield _piece(run, at, first, lazy=False)
-        at, until = max(at, first), min(last, end)
-        yield _piece(run, at, until, lazy=True)
-        at = until
-    if at < end:
-        yield _piece(run, at, end, lazy=False)
+    return Pagemap(found.file, tuple(part for run in found.runs for part in ([run] if run.lazy is lazy else parts(run))))
 
 
 def _piece(run: PageRun, first: int, last: int, *, lazy: bool) -> PageRun:

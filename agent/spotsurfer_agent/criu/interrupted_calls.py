@@ -215,7 +215,7 @@ def _put(out: bytearray, at: int, value: int) -> None:
 
 
 def let_run(waits: Sequence[Wait], thaw: Callable[[], None]) -> None:
-    """Thaw a control group whose threads make these calls once more. Raises what `thaw` raises."""
+    """Thaw a control group; its threads make these calls once more. Raises what `thaw` raises."""
     if not waits:
         thaw()
         return

@@ -1,4 +1,4 @@
-"""Engine `app`: the program saves itself when it is told to, and its files are the checkpoint.
+"""Save method `app`: the program saves itself when it is told to, and its files are the checkpoint.
 
 A save: tell the program, wait for the sign that it is done, freeze, keep the files as they are, let it go on (after a final
 save only death follows), send, manifest, head entry. A restore: bring the files back, and start the command again, or the one
@@ -19,16 +19,16 @@ from pathlib import Path
 from spotsurfer_wire import clock, manifest, object_keys
 from spotsurfer_wire.chunks.reader import BadChunk, Reader
 from spotsurfer_wire.linux import procfs
-from spotsurfer_wire.manifest import Manifest, Stored
+from spotsurfer_wire.manifest import Manifest
 from spotsurfer_wire.messages import SaveFacts, SelfSave, Spec
 from spotsurfer_wire.store.port import StoreError
 
 from spotsurfer_agent.chunks.chunker import Sender
 from spotsurfer_agent.chunks.writer import Writer
-from spotsurfer_agent.engines.base import Hosted
+from spotsurfer_agent.engines.job_host import SaveMethod
 from spotsurfer_agent.files import staging, tree
 from spotsurfer_agent.host import hooks, shim_protocol, steps
-from spotsurfer_agent.ports.engine import EngineError, SaveRequest, Status, WorkloadState, blame, plainly
+from spotsurfer_agent.ports.engine import EngineError, SaveRequest, WorkloadState, blame, plainly
 from spotsurfer_agent.restore import compatibility
 
 LOOK_SECONDS = 0.05
@@ -37,18 +37,14 @@ REST_SECONDS = 0.5  # a file that changed is whole when it rested for so long
 FAILURES = (StoreError, OSError, tree.Unsavable, shim_protocol.ShimGone, shim_protocol.ShimRefused)
 
 
-class AppEngine(Hosted):
-    """The job of one base folder, which saves itself."""
+class AppSave(SaveMethod):
+    """By the program itself."""
 
     name = "app"
 
-    def save(self, request: SaveRequest) -> SaveFacts:
-        """Tell the program, keep its files. Raises EngineError("save"); the job then runs on."""
-        raise EngineError("save", f"{request.checkpoint} can't be made: the job's specification is not known")
-
-    def save_of(self, spec: Spec, request: SaveRequest) -> SaveFacts:
-        """`save`, with the [app] section of the job file. Raises EngineError("save"); what `commit` raises passes through."""
-        status = self.status()
+    def save(self, spec: Spec, request: SaveRequest) -> SaveFacts:
+        """Tell the program, keep its files. Raises EngineError("save"), the job then runs on; what `commit` raises passes."""
+        status = self.host.status()
         if spec.app is None:
             raise EngineError("save", "nothing tells the program to save itself: add [app] to the job file")
         if status.state is not WorkloadState.RUNNING or status.held:
@@ -58,7 +54,7 @@ class AppEngine(Hosted):
         try:
             exited = self._told(spec.app, spec)
         except EngineError:
-            self.marks.over()
+            self.host.marks.over()
             raise
         still_from = time.monotonic()
         try:
@@ -88,26 +84,23 @@ class AppEngine(Hosted):
 
     def restore(self, manifest: Manifest, spec: Spec) -> None:
         """The files back, the program started on them. Raises EngineError("refused") or EngineError("restore")."""
-        if self.status().state is not WorkloadState.ABSENT:
-            raise EngineError("restore", "the job is here already: kill it first")
-        if manifest.engine != self.name:
-            raise EngineError("refused", f"checkpoint {manifest.id} was made by engine {manifest.engine!r}, not by the program")
-        if (why := compatibility.refusal(manifest.facts, self.plain_facts(spec))) is not None:
+        host, files = self.host, self.host.scratch_folder
+        if (why := self.unfit(manifest, spec, whole=True)) is not None:
             raise EngineError("refused", why)
-        self.world.bring(spec)
+        host.world.bring(spec)
         try:
-            self._scratch.empty()
-            reader = Reader(self._store, self._job, self._keys, self._limits)
-            tree.build(self._scratch.path, manifest.scratch, manifest.chunks, reader)
-            self._scratch.make()
-            self._launch(steps.again(spec), dict(manifest.log))
+            files.empty()
+            reader = Reader(host.store, host.job, host.keys, host.limits)
+            tree.build(files.path, manifest.scratch, manifest.chunks, reader)
+            files.make()
+            host.start_command(steps.again(spec), dict(manifest.log))
         except (*FAILURES, BadChunk, tree.UnsafePath) as e:
-            self.kill()
+            host.kill()
             raise EngineError(blame(e), f"checkpoint {manifest.id} can't be restored: {plainly(e)}") from e
 
     def recover(self) -> None:
         """A job that was being saved by an agent that died goes on, unless its final entry may exist."""
-        if self.marks.is_final:
+        if self.host.marks.is_final:
             self._gone()
         else:
             self._goes_on()
@@ -118,16 +111,17 @@ class AppEngine(Hosted):
         """Tell the program to save itself and wait until it has; whether it ended by that. Raises EngineError("save")."""
         try:
             self._listens(app)
-            sign = self._sign(app, self.status(), self._work(spec))
-            self.marks.tell(app.done_exit)
-            self._tell(app, spec)
+            folder = staging.job_folder(self.host.scratch(), spec)
+            sign = self._sign(app, folder)
+            self.host.marks.tell(app.done_exit)
+            self._tell(app, folder)
         except (OSError, tree.UnsafePath, hooks.HookFailed, shim_protocol.ShimGone) as e:
             if not app.command:  # a command may have told it nevertheless
-                self.marks.ended()
+                self.host.marks.ended()
             raise EngineError("save", f"the program could not be told to save itself: {e}") from e
         end = time.monotonic() + app.deadline_seconds
         while not sign():
-            now = self.status()
+            now = self.host.status()
             if now.state is not WorkloadState.RUNNING:
                 if app.done_exit is not None and now.exit_code == app.done_exit:
                     return True
@@ -145,7 +139,7 @@ class AppEngine(Hosted):
         number = signal.Signals[f"SIG{app.signal}"] if app.signal else 0
         if not number or number in HARMLESS or app.done_exit == 128 + number:  # it is meant to die of it
             return
-        root, end = int(self._ask("status")["root_pid"]), time.monotonic() + app.deadline_seconds
+        root, end = int(self.host.shim.ask("status")["root_pid"]), time.monotonic() + app.deadline_seconds
         while not any(procfs.runs_own(command) and procfs.takes(command, number) for command in procfs.children(root)[:1]):
             if time.monotonic() > end:
                 raise EngineError(
@@ -155,108 +149,98 @@ class AppEngine(Hosted):
                 )
             time.sleep(LOOK_SECONDS)
 
-    def _tell(self, app: SelfSave, spec: Spec) -> None:
-        root = int(self._ask("status")["root_pid"])
+    def _tell(self, app: SelfSave, folder: Path) -> None:
+        root = int(self.host.shim.ask("status")["root_pid"])
         if app.signal:
             os.kill(root, signal.Signals[f"SIG{app.signal}"])  # its init hands it on to the whole group
         elif app.file:
-            top = Path(self._scratch.path)  # the job may have put links anywhere below
-            tree.make_empty(top, (self._work(spec) / app.file).relative_to(top).as_posix(), *self._owner(root))
+            top, owner = self.host.scratch_folder.path, Path(f"/proc/{root}").stat()
+            # The job may have put links anywhere below.
+            tree.make_empty(top, (folder / app.file).relative_to(top).as_posix(), owner.st_uid, owner.st_gid)
         else:
-            self.run_inside(app.command, app.deadline_seconds)
+            self.host.run_inside(app.command, app.deadline_seconds)
 
-    def _owner(self, root: int) -> tuple[int, int]:
-        st = Path(f"/proc/{root}").stat()
-        return st.st_uid, st.st_gid
-
-    def _sign(self, app: SelfSave, status: Status, folder: Path) -> Callable[[], bool]:
+    def _sign(self, app: SelfSave, folder: Path) -> Callable[[], bool]:
+        """What to ask again and again, from before it is told, whether the program has saved itself."""
         if app.done_file:
             return _Rested(folder / app.done_file).look
         if app.done_output:
-            return _Said(self.read_log, (status.log or {}).get("out", 0), re.compile(app.done_output.encode())).look
+            printed = (self.host.status().log or {}).get("out", 0)
+            return _Said(self.host.read_log, printed, re.compile(app.done_output.encode())).look
         return (lambda: False) if app.done_exit is not None else (lambda: True)
-
-    def _work(self, spec: Spec) -> Path:
-        return staging.job_folder(str(self._scratch.path), spec)
 
     # ------------------------------------------------------------ keeping what it wrote
 
     def _kept(self, request: SaveRequest) -> tuple[Manifest, SaveFacts]:
         """Everything but the head entry; the caller fills in how long it took until that is there."""
+        host, files = self.host, self.host.scratch_folder
         request.progress("freeze")
-        known = self._bases.of(request.base).known
+        known = host.bases.of(request.base).known
         if not request.final:
-            self._scratch.copy_ahead(request.checkpoint, known, self.pids)
-        self._scratch.sync()
+            files.copy_ahead(request.checkpoint, known, host.pids)
+        files.sync()
         frozen_at = time.monotonic()
-        self._ask("stay", on=True)  # by the shim, which also knows whether the lease lets it go on
-        self._cgroup().freeze()  # raises if something does not stop
-        self._ask("status")  # the second answer comes after everything in the pipes was read
-        log, cpu = dict(self._ask("status")["log"]), self.status().cpu_seconds + request.cpu_seconds_before
-        listed, at_ns = self._scratch.capture(request.checkpoint, known, stays_frozen=request.final), self._scratch.now_ns()
+        host.shim.ask("stay", on=True)  # by the shim, which also knows whether the lease lets it go on
+        host.shim.cgroup().freeze()  # raises if something does not stop
+        host.shim.ask("status")  # the second answer comes after everything in the pipes was read
+        log, cpu = dict(host.shim.ask("status")["log"]), host.status().cpu_seconds + request.cpu_seconds_before
+        listed, at_ns = files.capture(request.checkpoint, known, stays_frozen=request.final), files.now_ns()
         if not request.final:
-            self._ask("stay", on=False)
+            host.shim.ask("stay", on=False)
         frozen = time.monotonic() - frozen_at
         request.progress("upload")
-        with Writer(self._store, self._job, self._keys, self._limits, known, request.condemned) as writer:
+        with Writer(host.store, host.job, host.keys, host.limits, known, request.condemned) as writer:
             capture = listed()
             try:
                 entries = Sender(writer).send(capture.entries, capture.where, capture.known)
             finally:
                 capture.drop()
-        self._scratch.remember(capture, entries, writer.table, at_ns)
-        image = self._described(request, entries, log, cpu)
-        image = dataclasses.replace(image, frozen_seconds=frozen, chunks=writer.table.rows)
-        self._manifest(image)
-        if request.final:
-            self.marks.final()
-        sent = writer.sent_bytes
-        return image, SaveFacts(image.id, image.sequence, image.kind, image.image_bytes, sent, frozen, 0.0, memory_bytes=0)
-
-    def _described(self, r: SaveRequest, entries: list[manifest.Entry], log: dict[str, int], cpu: float) -> Manifest:
-        none: list[Stored] = []
-        return Manifest(
-            id=r.checkpoint,
-            job=self._job,
-            epoch=r.epoch,
-            sequence=r.sequence,
-            kind="final" if r.final else "live",
+        files.remember(capture, entries, writer.table, at_ns)
+        image = Manifest(
+            id=request.checkpoint,
+            job=host.job,
+            epoch=request.epoch,
+            sequence=request.sequence,
+            kind="final" if request.final else "live",
             engine=self.name,
-            facts={**self.plain_facts(), **compatibility.step(r.steps)},
+            facts={**self.plain_facts(), **compatibility.step(request.steps)},
             image=[],
             scratch=entries,
             log=log,
             init_pipes={},
             cpu_seconds=cpu,
-            frozen_seconds=0.0,
+            frozen_seconds=frozen,
             image_bytes=sum(e.extents.bytes for e in entries),
             at=clock.utc_text(),
-            base=r.base,
-            chunks=none,
-            lineage=self._keys.lineage,
-            steps=list(r.steps),
+            base=request.base,
+            chunks=writer.table.rows,
+            lineage=host.keys.lineage,
+            steps=list(request.steps),
         )
-
-    def _manifest(self, image: Manifest) -> None:
-        key, data = object_keys.manifest_key(image.job, image.id), manifest.encode(image, self._keys)
-        if not self._store.create(key, data) and self._store.get(key) != data:
+        key, data = object_keys.manifest_key(image.job, image.id), manifest.encode(image, host.keys)
+        if not host.store.create(key, data) and host.store.get(key) != data:
             raise EngineError("save", f"another manifest of checkpoint {image.id} is in the store already")
+        if request.final:
+            host.marks.final()
+        sent = writer.sent_bytes
+        return image, SaveFacts(image.id, image.sequence, image.kind, image.image_bytes, sent, frozen, 0.0, memory_bytes=0)
 
     # ------------------------------------------------------------ going on
 
     def _gone(self) -> None:
         """Kill it after its final save. If it ended by itself, as it was told to, that is no end of the command."""
-        (self._folder / shim_protocol.EXIT).unlink(missing_ok=True)  # first: without our marks it would count as the job's end
-        self._end()
-        self.marks.forget()
+        # First, because without our marks it would count as the job's end.
+        (self.host.folder / shim_protocol.EXIT).unlink(missing_ok=True)
+        self.host.end()
+        self.host.marks.forget()
 
     def _goes_on(self) -> None:
         """After a live save, or one that failed: the program runs as far as the lease lets it, or is `saved_itself`."""
         with contextlib.suppress(shim_protocol.ShimGone, shim_protocol.ShimRefused):
-            self._ask("stay", on=False)
+            self.host.shim.ask("stay", on=False)
         with contextlib.suppress(OSError):
-            self._scratch.drop_kept()  # of a save that failed
-        self.marks.over()
+            self.host.scratch_folder.drop_kept()  # of a save that failed
+        self.host.marks.over()
 
 
 class _Rested:

@@ -1,4 +1,4 @@
-"""Engine `criu+cuda`: a job on NVIDIA GPUs. Their memory is moved into its processes, then all goes as with CRIU.
+"""Save method `criu+cuda`: a job on NVIDIA GPUs. Their memory is moved into its processes, then all goes as with CRIU.
 
     live:    lock, copy out | freeze, dump, snapshot, thaw | copy back, unlock | send, commit
     final:   lock, copy out | freeze, dump while it is sent, commit, kill
@@ -22,47 +22,47 @@ from pathlib import Path
 from spotsurfer_wire import gpu_facts
 from spotsurfer_wire.gpu_facts import About
 from spotsurfer_wire.linux import procfs
-from spotsurfer_wire.linux.memory import free_bytes
 from spotsurfer_wire.manifest import Manifest
 from spotsurfer_wire.messages import SaveFacts, Spec
 
-from spotsurfer_agent.engines.criu import CriuEngine
+from spotsurfer_agent.engines.criu import CriuSave
+from spotsurfer_agent.engines.job_host import JobHost
 from spotsurfer_agent.gpu import process_discovery, suspend_resume
 from spotsurfer_agent.gpu.driver_port import DriverUnfit
 from spotsurfer_agent.gpu.sidecar import Sidecar, SidecarGone
 from spotsurfer_agent.gpu.suspend_resume import MARKER, CantBringBack, CantTakeOut, Mover, Still, wait_for_room
 from spotsurfer_agent.ports.engine import EngineError, SaveRequest, WorkloadState
 from spotsurfer_agent.restore.pager.protocol import Loss
-from spotsurfer_agent.restore.pager_process import Origin
-from spotsurfer_agent.save.session import NO_DEVICE, Device
 
 ROOM_SECONDS = 20.0  # a program that just ended gives its GPU memory back only after a while
 STAY_SECONDS = 0.1  # between looks whether a held job was let go
-HOST_SHARE = 1.1  # of the GPU memory must be free in the machine
 
 
-class CudaEngine(CriuEngine):
-    """The job of one base folder on this machine."""
+class CudaSave(CriuSave):
+    """By CRIU, with a driver that moves GPU memory into the processes before."""
 
     name = "criu+cuda"
     guarded = False  # its driver needs the program to run while GPU memory is brought out
+    may_be_lazy = False  # the driver touches all of the GPU memory at once
     holds_threads = False  # of every job, while its GPU memory is out; for measurements
-    _cuda: tuple[Sidecar, Mover] | None = None
-    _device: Device = NO_DEVICE
-    _making = threading.Lock()
 
-    def _ready(self) -> tuple[Sidecar, Mover]:
+    def __init__(self, host: JobHost) -> None:
+        super().__init__(host)
+        self._cuda: tuple[Sidecar, Mover] | None = None
+        self._making = threading.Lock()
+
+    def driver(self) -> tuple[Sidecar, Mover]:
         """The side-car, made once: looks and saves come from different threads, and a second one would wait for ever."""
         with self._making:
             if self._cuda is None:
-                argv = self._tools.cuda or (*self._tools.python, "-m", "spotsurfer_agent.gpu")
-                sidecar = Sidecar(argv, self._folder)
-                self._cuda = sidecar, Mover(sidecar, self._folder, still=Still(self._stay))
+                argv = self.host.tools.cuda or (*self.host.tools.python, "-m", "spotsurfer_agent.gpu.nvidia_driver")
+                sidecar = Sidecar(argv, self.host.folder)
+                self._cuda = sidecar, Mover(sidecar, self.host.folder, still=Still(self._stay))
             return self._cuda
 
     def _stay(self, on: bool) -> None:
         """Hold the whole job still, or let it go; letting go waits while the job is held for another reason."""
-        while self._ask("stay", on=on)["held"] and not on:
+        while self.host.shim.ask("stay", on=on)["held"] and not on:
             time.sleep(STAY_SECONDS)
 
     # ------------------------------------------------------------ what is there
@@ -73,7 +73,7 @@ class CudaEngine(CriuEngine):
         held = process_discovery.holders(pids) if process_discovery.present() else {}
         if not held:
             return [], []
-        sidecar, _ = self._ready()
+        sidecar, _ = self.driver()
         try:
             about, known = sidecar.about(), sidecar.states(list(held))
         except (DriverUnfit, SidecarGone) as e:
@@ -85,91 +85,73 @@ class CudaEngine(CriuEngine):
         found = gpu_facts.against(about, strange, frail, shared=process_discovery.shared_by_server())
         return sorted(known), found
 
-    def machine_facts(self, spec: Spec | None = None) -> dict[str, str]:
+    def facts(self, spec: Spec | None = None) -> dict[str, str]:
         """With the GPUs."""
-        return super().machine_facts(spec) | gpu_facts.of(self._about())
-
-    def _about(self) -> About:
-        if not process_discovery.present():
-            return About()
-        with contextlib.suppress(DriverUnfit, SidecarGone):
-            return self._ready()[0].about()
-        return About()
+        about = About()
+        if process_discovery.present():
+            with contextlib.suppress(DriverUnfit, SidecarGone):
+                about = self.driver()[0].about()
+        return super().facts(spec) | gpu_facts.of(about)
 
     # ------------------------------------------------------------ saving
 
-    def save(self, request: SaveRequest) -> SaveFacts:
-        """As the port says. A job whose GPU memory could not be brought back after a live save is ended: its image is newer."""
-        self._device = _Memory(self._folder, self._ready(), self._must_hold, self.pids, self.gpu_processes)
+    def save(self, spec: Spec, request: SaveRequest) -> SaveFacts:  # noqa: ARG002 -- as with CRIU alone
+        """As the port says. If GPU memory can't be brought back after a live save, the job is ended: its image is newer."""
+        memory = _Memory(self)
         try:
-            facts = super().save(
-                dataclasses.replace(request, keep=False)
-            )  # nobody holds GPU memory for a job that may not come
+            # Nobody holds GPU memory for a job that may not come.
+            facts = self._save(dataclasses.replace(request, keep=False), memory)
         except BaseException:
-            if self.status().state is WorkloadState.RUNNING and self.status().pending_final is None:
-                self._device.back()
-                self._lose()
+            status = self.host.status()
+            if status.state is WorkloadState.RUNNING and status.pending_final is None:
+                memory.back()
+                self._end_if_lost(memory.lost)
             raise
         if request.final:
-            self._ready()[1].forget()
-        self._lose()
+            self.driver()[1].forget()
+        self._end_if_lost(memory.lost)
         return facts
 
-    def _must_hold(self, pids: Sequence[int]) -> bool:
-        """Whether the threads of these processes would end them while their memory is out."""
-        return self.holds_threads or any(process_discovery.frail_library(pid) for pid in pids)
-
-    def _place_device(self) -> Device:
-        return self._device
-
-    def _lose(self) -> None:
-        if self._device.lost:
-            Loss(self._device.lost).write(self._folder)
-            self._cgroup().kill()
+    def _end_if_lost(self, why: str) -> None:
+        if why:
+            Loss(why).write(self.host.folder)
+            self.host.shim.cgroup().kill()
 
     def bring_back(self) -> None:
         """Bring back what a save took out without coming to its end: its agent died, or a final save was void."""
-        suspend_resume.put_huge_pages_back(self._folder)
-        if not (self._folder / MARKER).exists():
+        suspend_resume.put_huge_pages_back(self.host.folder)
+        if not (self.host.folder / MARKER).exists():
             return
-        status = self.status()
+        status = self.host.status()
         if status.state is not WorkloadState.RUNNING or status.pending_final is not None:
             return
         try:
-            self._ready()[1].recover()
+            self.driver()[1].recover()
         except CantBringBack as e:
-            Loss(str(e)).write(self._folder)
-            self._cgroup().kill()
+            self._end_if_lost(str(e))
 
     # ------------------------------------------------------------ restoring
 
-    def _origin_of_chunks(self) -> Origin:
-        """The driver touches all of the GPU memory at once, so nothing may come behind the running job."""
-        return dataclasses.replace(super()._origin_of_chunks(), lazy=False)
+    def _bring_back(self, image: Manifest, spec: Spec) -> None:
+        with suspend_resume.huge_pages_everywhere(self.host.folder):
+            super()._bring_back(image, spec)
+            self._bring_gpu_memory_back(image)
 
-    def _stays(self, image: Manifest) -> bool:
-        """Its threads were held when it was saved, and are until its GPU memory is back."""
-        return bool(gpu_facts.threads_of(image.facts))
-
-    def _restore(self, image: Manifest, spec: Spec) -> None:
-        with suspend_resume.huge_pages_everywhere(self._folder):
-            super()._restore(image, spec)
-            self._bring_back(image)
-
-    def _bring_back(self, image: Manifest) -> None:
-        sidecar, mover = self._ready()
+    def _bring_gpu_memory_back(self, image: Manifest) -> None:
+        sidecar, mover = self.driver()
         try:
             wanted = gpu_facts.processes_of(image.facts)
-            pids = [pid for pid in self.pids() if procfs.number_inside(pid) in wanted]
+            pids = [pid for pid in self.host.pids() if procfs.number_inside(pid) in wanted]
             if short := wait_for_room(sidecar, gpu_facts.memory_of(image.facts), ROOM_SECONDS):
                 raise CantBringBack(short, for_want_of_room=True)
-            mover.holds = self._stays(image)
+            threads = gpu_facts.threads_of(image.facts)  # held when it was saved, and until its GPU memory is back
+            mover.holds = bool(threads)
             if mover.still is not None:
                 inside = {procfs.number_inside(pid): pid for pid in pids}
-                mover.still.know({inside[p]: t for p, t in gpu_facts.threads_of(image.facts).items() if p in inside})
+                mover.still.know({inside[p]: t for p, t in threads.items() if p in inside})
             mover.back(pids, gpu_facts.pairs(image.facts, sidecar.about()))
         except (CantBringBack, DriverUnfit, SidecarGone, OSError) as e:
-            self.kill()
+            self.host.kill()
             machine = not isinstance(e, CantBringBack) or e.for_want_of_room
             raise EngineError(
                 "refused" if machine else "restore", f"checkpoint {image.id} can't be continued on this machine: {e}"
@@ -179,21 +161,14 @@ class CudaEngine(CriuEngine):
 class _Memory:
     """The GPU memory of one job during one save: a `Device`."""
 
-    def __init__(
-        self,
-        folder: Path,
-        driver: tuple[Sidecar, Mover],
-        must_hold: Callable[[Sequence[int]], bool],
-        pids: Callable[[], list[int]],
-        find: Callable[[Sequence[int]], tuple[list[int], list[str]]],
-    ) -> None:
-        self._folder, (self._sidecar, self._mover), self._must_hold = folder, driver, must_hold
-        self._pids, self._find = pids, find
+    there = True
+
+    def __init__(self, method: CudaSave) -> None:
+        self._method, self._folder = method, method.host.folder
+        self._sidecar, self._mover = method.driver()
         self._moved: list[int] = []
         self._facts: dict[str, str] = {}
         self.lost = ""
-
-    there = True
 
     @property
     def stays(self) -> bool:
@@ -215,14 +190,16 @@ class _Memory:
         if self._moved:  # a dump is made once more
             return
         progress("gpu")
-        pids, against = self._find(self._pids())
+        pids, against = self._method.gpu_processes(self._method.host.pids())
         if against:
             raise EngineError("save", f"the job can't be saved: {against[0]}")
         try:
-            self._room()
+            suspend_resume.check_host_room(self.bytes)
             suspend_resume.make_room()
             about = self._sidecar.about()
-            self._moved, self._mover.holds = pids, self._must_hold(pids)
+            self._moved = pids
+            # Threads of these libraries would end their processes while the memory is out.
+            self._mover.holds = self._method.holds_threads or any(process_discovery.frail_library(pid) for pid in pids)
             with suspend_resume.huge_pages_everywhere(self._folder):
                 self._mover.out(pids)
         except CantBringBack as e:
@@ -233,14 +210,6 @@ class _Memory:
         self._facts = gpu_facts.of(about) | gpu_facts.of_job(about, [procfs.number_inside(pid) for pid in pids])
         spared = {} if self._mover.still is None else self._mover.still.spared
         self._facts |= gpu_facts.of_threads({procfs.number_inside(p): procfs.number_inside(t) for p, t in spared.items()})
-
-    def _room(self) -> None:
-        need, free = int(self.bytes * HOST_SHARE), free_bytes()
-        if need > free:
-            raise CantTakeOut(
-                f"its GPU memory has to lie in the machine's memory for a while: {need >> 20} MiB are needed and "
-                f"{free >> 20} MiB are free; ask for a machine with more memory"
-            )
 
     def back(self) -> None:
         """Bring it back; `lost` reports a failure."""

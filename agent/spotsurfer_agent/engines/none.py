@@ -1,4 +1,4 @@
-"""Engines that save nothing: `none`, and the stand-in for a real engine that can't be made."""
+"""Ways that save nothing: save method `none`, and the stand-in for a real engine that can't be made."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from collections.abc import Callable, Iterator, Mapping
 from spotsurfer_wire.manifest import Manifest
 from spotsurfer_wire.messages import SaveFacts, Spec
 
-from spotsurfer_agent.engines.base import Hosted
+from spotsurfer_agent.engines.job_host import SaveMethod
 from spotsurfer_agent.ports.engine import EngineError, Protection, SaveRequest, Status, Still, WorkloadState
 
-# ---- Engine `none`: the job starts over on the next machine. The last rung of the ladder.
 
-
-class NoneEngine(Hosted):
-    """The job of one base folder, without checkpoints."""
+class NoSave(SaveMethod):
+    """None: the job starts over on the next machine. The last rung of the ladder."""
 
     name = "none"
 
-    def save(self, request: SaveRequest) -> SaveFacts:
+    def save(self, spec: Spec, request: SaveRequest) -> SaveFacts:  # noqa: ARG002 -- whatever it says
         """Refused."""
         raise EngineError(
             "save", f"{request.checkpoint} can't be made: the job is run without checkpoints and starts over elsewhere"
@@ -33,11 +31,11 @@ class NoneEngine(Hosted):
         )
 
 
-# ---- The stand-in: its preflight gives the reason, so that the report does too.
-
-
 class UnfitEngine:
-    """Runs nothing. `maybe_running`: an earlier agent had the job here, and nobody knows whether it is dead."""
+    """Runs nothing, and its preflight gives the reason, so that the report does too.
+
+    `maybe_running`: an earlier agent had the job here, and nobody knows whether it is dead.
+    """
 
     name = "unfit"
     note = ""

@@ -31,7 +31,7 @@ SUBVOLUME_INODE = 256  # of the root of every btrfs subvolume
 _FIRST = 257  # that a new subvolume assigns
 # 12 µs each. For a file that no process has open, few numbers are used up: another number does as well.
 SKIPS_CHEAP, SKIPS_MAX = 10_000, 2_000_000
-REMEDY = "have it use write-ahead logging (PRAGMA journal_mode=WAL), or machines whose disk is btrfs or ext4"
+REMEDY = "have it use write-ahead logging (PRAGMA journal_mode=WAL), or machines with a btrfs or ext4 disk"
 _MAGIC, _ROLLBACK = b"SQLite format 3\0", 1  # sqlite.org/fileformat.html: write version, 18 bytes from the beginning
 _INODE_HEAD = 20
 
@@ -117,11 +117,8 @@ def _open(pid: int, device: int) -> Iterator[tuple[int, str, os.stat_result]]:
 
 
 def _known_by_number(pid: int, fd: int, st: os.stat_result) -> bool:
-    of_some_size = stat.S_ISREG(st.st_mode) and st.st_size >= _INODE_HEAD
-    return of_some_size and bool(procfs.flags(pid, fd) & os.O_ACCMODE) and _rolls_back(pid, fd)
-
-
-def _rolls_back(pid: int, fd: int) -> bool:
+    if not stat.S_ISREG(st.st_mode) or st.st_size < _INODE_HEAD or not procfs.flags(pid, fd) & os.O_ACCMODE:
+        return False
     with contextlib.suppress(OSError):
         with Path(f"/proc/{pid}/fd/{fd}").open("rb", buffering=0) as f:
             head = f.read(_INODE_HEAD)
@@ -198,11 +195,6 @@ def numbers(root: Path, top: int, entries: Sequence[Entry]) -> Iterator[Numbers]
         yield given
     finally:
         given.close()
-
-
-def in_order(entries: Iterable[Entry]) -> list[Entry]:
-    """Entries in the order of making; those without a known number first, in their order."""
-    return sorted(entries, key=lambda e: e.inode)
 
 
 # ---- Positions: folders that a program is in the middle of listing

@@ -34,7 +34,7 @@ SPARED_PART = 10  # of the disk stays free for the job, which writes while its f
 
 LATE = (
     "the job was let go before its files were kept: the machine is too slow or overloaded, or it writes too much to a disk "
-    "whose files have to be copied (those of btrfs and XFS need not)"
+    "that needs its files copied (btrfs and XFS do not)"
 )
 
 
@@ -131,9 +131,11 @@ class Scratch:
             stamp, copy = listed.stamps[path], kept / str(len(self._ahead))
             racy = ASIDE_NS if stamp.inode in aside else RACY_NS
             if stamp.ctime_ns < begun_ns - racy and stamp.size < self.free_bytes() - spared:
-                with _tried(copy):
+                try:
                     _copy(self.path / path, copy, stamp)
                     self._ahead[path] = stamp, copy
+                except OSError:  # it is gone, or the disk is full: the capture tries again while the job is frozen
+                    copy.unlink(missing_ok=True)
         return True
 
     def capture(self, name: str, trusted: Mapping[str, Stored], *, stays_frozen: bool) -> Callable[[], Capture]:
@@ -283,15 +285,6 @@ def _copy(source: Path, target: Path, stamp: tree.Stamp) -> None:
         file_copy.copy(fd, target)
     finally:
         os.close(fd)
-
-
-@contextlib.contextmanager
-def _tried(copy: Path) -> Iterator[None]:
-    """Copy if possible. If the file is gone or the disk is full, the capture tries again while the job is frozen."""
-    try:
-        yield
-    except OSError:
-        copy.unlink(missing_ok=True)
 
 
 def lay_init(scratch: Path, tini: str) -> str:

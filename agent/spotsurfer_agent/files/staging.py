@@ -63,19 +63,15 @@ def place_inputs(store: FileStore, spec: Spec, scratch: str) -> None:
         if wanted > free:
             raise FilesError("input", _full(wanted, free))
         for path, size in sorted(spec.inputs.items()):
-            _place(store, spec, folder / safe(path, "input"), (path, size))
+            target = folder / safe(path, "input")
+            root_fs.make_folder(target.parent)
+            got = store.get_file(object_keys.input_key(spec.job, path), target)
+            if got != size:
+                what = "is not in the store" if got is None else f"has {got} bytes in the store"
+                raise FilesError("input", f"input {path} {what}, {size} bytes were submitted: submit the job again")
+            target.chmod(spec.input_modes.get(path, 0o644) & 0o777)
     except OSError as e:
         raise FilesError("input", _full(wanted, 0) if e.errno in FULL else f"the inputs can't be placed: {e}") from e
-
-
-def _place(store: FileStore, spec: Spec, target: Path, wanted: tuple[str, int]) -> None:
-    path, size = wanted
-    root_fs.make_folder(target.parent)
-    got = store.get_file(object_keys.input_key(spec.job, path), target)
-    if got != size:
-        what = "is not in the store" if got is None else f"has {got} bytes in the store"
-        raise FilesError("input", f"input {path} {what}, {size} bytes were submitted: submit the job again")
-    target.chmod(spec.input_modes.get(path, 0o644) & 0o777)
 
 
 def _full(wanted: int, free: int) -> str:
@@ -85,7 +81,6 @@ def _full(wanted: int, free: int) -> str:
 # ---- Results: found by the job's patterns, digested, sent to the store
 
 THREADS = 4
-Named = tuple[str, Path]
 
 
 @dataclass(slots=True)
@@ -138,26 +133,25 @@ def find(spec: Spec, scratch: str) -> Found:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Manner:
-    """How files of a job that runs on are sent."""
+def publish(
+    store: FileStore,
+    spec: Spec,
+    prefix: str,
+    scratch: str,
+    copies: Path | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> Published:
+    """Upload everything that the patterns match, below `prefix`. Raises StoreError; FilesError("output").
 
-    copies: Path | None = None  # a folder in which each one is copied before it is read; None = they stand still
-    check: Callable[[], None] = lambda: None  # called before each one; raises FilesError to break off
-
-
-ENDED = Manner()
-
-
-def publish(store: FileStore, spec: Spec, prefix: str, scratch: str, manner: Manner = ENDED) -> Published:
-    """Upload everything that the patterns match, below `prefix`. Raises StoreError; FilesError("output")."""
+    `copies`: a folder in which each file of a job that runs on is copied before it is read; None = they stand still. `check` is
+    called before each file, and raises FilesError to break off.
+    """
     found, root = find(spec, scratch), Path(scratch).resolve()
-    copies = manner.copies
 
-    def send(named: Named) -> tuple[str, OutputObject | None]:
-        manner.check()
+    def send(named: tuple[str, Path]) -> tuple[str, OutputObject | None]:
+        check()
         name, file = named
-        return name, _send(store, prefix + name, file, (root, copies))
+        return name, _send(store, prefix + name, file, root, copies)
 
     with ThreadPoolExecutor(THREADS, "outputs") as pool:
         sent = list(pool.map(send, found.files.items()))
@@ -166,9 +160,8 @@ def publish(store: FileStore, spec: Spec, prefix: str, scratch: str, manner: Man
     return Published(files, found.missing, found.unnamed, sorted({*found.skipped, *gone}))
 
 
-def _send(store: FileStore, key: str, file: Path, where: tuple[Path, Path | None]) -> OutputObject | None:
-    """Send one file; None if it is gone, or not inside."""
-    root, copies = where
+def _send(store: FileStore, key: str, file: Path, root: Path, copies: Path | None) -> OutputObject | None:
+    """Send one file; None if it is gone, or not inside `root`."""
     try:
         with _opened(file, root) as path:
             if path is None:

@@ -11,7 +11,7 @@ import dataclasses
 import os
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -207,7 +207,7 @@ def build(root: Path, entries: list[Entry], table: list[Stored], source: Reader)
     top = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         with Pool() as pool, identity.numbers(root, top, entries) as numbers:
-            _Building(top, entries, _Filling(table, source, pool), numbers).run()
+            _Building(top, entries, lambda file: file.fill(pool, source, table), numbers).run()
         for e in reversed(entries):  # folders last, deepest first: new entries changed their times
             if e.kind == "dir":
                 with _parent(top, e.path) as (folder, name):
@@ -241,36 +241,26 @@ def _dress_folder(e: Entry, folder: int, name: str) -> None:
         os.close(fd)
 
 
-class _parent:
+@contextlib.contextmanager
+def _parent(top: int, path: str) -> Iterator[tuple[int, str]]:
     """The folder that holds a path, reached without following any link, and the last name."""
-
-    def __init__(self, top: int, path: str) -> None:
-        self._names = parts(path)
-        self._fd = os.dup(top)
-
-    def __enter__(self) -> tuple[int, str]:
-        for name in self._names[:-1]:
-            fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
-            os.close(self._fd)
-            self._fd = fd
-        return self._fd, self._names[-1]
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._fd)
-
-
-@dataclass(frozen=True, slots=True)
-class _Filling:
-    table: list[Stored]
-    source: Reader
-    pool: Pool
+    *above, last = parts(path)
+    fd = os.dup(top)
+    try:
+        for name in above:
+            lower = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+            os.close(fd)
+            fd = lower
+        yield fd, last
+    finally:
+        os.close(fd)
 
 
 class _Building:
     """Makes files in the order of their inode numbers. A file waits in the top folder until its own folder exists."""
 
-    def __init__(self, top: int, entries: list[Entry], filling: _Filling, numbers: Numbers) -> None:
-        self._top, self._entries, self._filling, self._numbers = top, entries, filling, numbers
+    def __init__(self, top: int, entries: list[Entry], fill: Callable[[_File], None], numbers: Numbers) -> None:
+        self._top, self._entries, self._fill, self._numbers = top, entries, fill, numbers
         self._ready = {""}  # folders in their places
         self._listed = {_above(e) for e in entries if e.position}  # folders with positioned entries, which are placed last
         self._waiting: dict[str, str] = {}  # names in the top folder, by path
@@ -280,7 +270,9 @@ class _Building:
 
     def run(self) -> None:
         """Make everything except the attributes of folders."""
-        late = [e for e in identity.in_order(e for e in self._entries if e.kind != "hardlink") if not self._made(e, e.inode)]
+        # In the order of their numbers; those without a known number first.
+        in_order = sorted((e for e in self._entries if e.kind != "hardlink"), key=lambda e: e.inode)
+        late = [e for e in in_order if not self._made(e, e.inode)]
         for e in late:
             self._made(e, 0)
         last = dict[str, list[Entry]]()
@@ -336,21 +328,18 @@ class _Building:
             return False
         if e.held == KNOWN and number != e.inode:
             what = f"{e.path} was file number {e.inode} where the job ran, and a program knows it by that"
-            raise NumberTaken(0, f"{what}; on this machine's disk the number can't be had")
+            raise NumberTaken(0, f"{what}; this machine's disk can't give that number")
         if file is not None:
-            file.fill(self._filling)
+            self._fill(file)
         return True
 
     def _put(self, e: Entry) -> None:
         with _parent(self._top, e.path) as (folder, name):
             if e.kind == "hardlink":
-                with self._where(e.target) as (there, first):
+                with _parent(self._top, self._waiting.get(e.target, e.target)) as (there, first):
                     os.link(first, name, src_dir_fd=there, dst_dir_fd=folder, follow_symlinks=False)
             else:
                 os.rename(self._waiting.pop(e.path), name, src_dir_fd=self._top, dst_dir_fd=folder)
-
-    def _where(self, path: str) -> _parent:
-        return _parent(self._top, self._waiting.get(path, path))
 
 
 def _above(e: Entry) -> str:
@@ -395,12 +384,12 @@ class _File:
         if self._fd >= 0:  # pieces were given up
             os.close(self._fd)
 
-    def fill(self, filling: _Filling) -> None:
+    def fill(self, pool: Pool, source: Reader, table: list[Stored]) -> None:
         """Hand the file's chunks to the pool."""
         try:
             os.ftruncate(self._fd, self._entry.size)
             for chunk, extents in self._pieces.items():
-                filling.pool.submit(self._piece, filling.source, filling.table[chunk], extents)
+                pool.submit(self._piece, source, table[chunk], extents)
         finally:
             self._done()
 

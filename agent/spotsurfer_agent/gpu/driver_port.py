@@ -14,8 +14,8 @@ from spotsurfer_wire.gpu_facts import About
 #     RUNNING ◀─unlock─ LOCKED ◀───restore──── CHECKPOINTED
 #
 # This is the documented state machine of `cuCheckpointProcess…` (CUDA driver API, "CUDA Checkpointing"). Two more properties
-# were observed on an H200 with driver 580.159.04, and `tests/agent/test_cuda_driver.py` checks them on each driver: a call
-# whose caller is killed goes on in the process and ends normally, and a query of the state waits for that end. So a queried
+# were observed on an H200 with driver 580.159.04, and `tests/agent/test_cuda_driver.py` checks them on each driver: if a
+# caller is killed, its call goes on in the process and ends normally, and a query of the state waits for that end. So a queried
 # state is true: if a call's result is unknown, the caller queries the state and goes on from there.
 
 OK = "SUCCESS"

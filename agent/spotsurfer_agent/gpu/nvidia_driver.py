@@ -1,4 +1,7 @@
-"""NVIDIA's driver by way of cuda-bindings. Only the side-car imports this: the agent itself loads nothing of CUDA."""
+"""NVIDIA's driver by way of cuda-bindings; `python -m` with the path of a lock is the side-car with this machine's driver.
+
+Only the side-car loads anything of CUDA, never the agent itself.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import contextlib
 import ctypes
 import glob
 import importlib
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -51,7 +55,8 @@ class Binding:
         """The driver and its GPUs now."""
         version = self._cuda.cuDriverGetVersion()[1]
         count = self._cuda.cuDeviceGetCount()[1]
-        return About(self._driver_version(), int(version), tuple(self._card(i) for i in range(count)))
+        driver = str(self._management.nvmlSystemGetDriverVersion()) if self._management is not None else ""
+        return About(driver, int(version), tuple(self._card(i) for i in range(count)))
 
     def _card(self, index: int) -> Card:
         device = self._cuda.cuDeviceGet(index)[1]
@@ -60,17 +65,13 @@ class Binding:
         total = int(self._cuda.cuDeviceTotalMem(device)[1])
         free, mig, virtual = total, False, False
         if (ml := self._management) is not None:
-            handle = ml.nvmlDeviceGetHandleByUUID(_long(uuid))
+            long = f"GPU-{uuid[:8]}-{uuid[8:12]}-{uuid[12:16]}-{uuid[16:20]}-{uuid[20:]}"
+            handle = ml.nvmlDeviceGetHandleByUUID(long)
             memory = ml.nvmlDeviceGetMemoryInfo(handle)
             total, free = int(memory.total), int(memory.free)
             mig = _asked(ml, lambda: ml.nvmlDeviceGetMigMode(handle)[0] == 1)
             virtual = _asked(ml, lambda: ml.nvmlDeviceGetVirtualizationMode(handle) == ml.NVML_GPU_VIRTUALIZATION_MODE_VGPU)
         return Card(uuid, name, total, free, mig, virtual)
-
-    def _driver_version(self) -> str:
-        if self._management is not None:
-            return str(self._management.nvmlSystemGetDriverVersion())
-        return ""
 
     def state(self, pid: int) -> tuple[str, State | None]:
         """State of a process."""
@@ -117,7 +118,8 @@ class Binding:
 
 
 def _load() -> Any:
-    _preload(Path(p) for p in LIBRARIES)
+    if library := next((name for name in LIBRARIES if Path(name).exists()), None):
+        ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)  # later loads by its short name get the same one
     try:
         driver: Any = importlib.import_module("cuda.bindings.driver")
     except ImportError as e:
@@ -129,14 +131,6 @@ def _load() -> Any:
     except Exception as e:  # the binding's own classes, for a missing library
         raise DriverUnfit(f"this machine has no NVIDIA driver ({e}): use a machine image that has") from None
     return driver
-
-
-def _preload(paths: Any) -> None:
-    """Load the library by its full path; later loads by its short name get the same one."""
-    for path in paths:
-        if path.exists():
-            ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-            return
 
 
 def management() -> Any:
@@ -163,5 +157,7 @@ def _name(result: Any) -> str:
     return name.removeprefix("CUDA_ERROR_").removeprefix("CUDA_")
 
 
-def _long(uuid: str) -> str:
-    return f"GPU-{uuid[:8]}-{uuid[8:12]}-{uuid[12:16]}-{uuid[16:20]}-{uuid[20:]}"
+if __name__ == "__main__":
+    from spotsurfer_agent.gpu import sidecar
+
+    sys.exit(sidecar.main(Binding, Path(sys.argv[1])))

@@ -15,7 +15,7 @@ SERVER_OF_MANY = "nvidia-cuda-mps"  # of MPS, as the kernel truncates it
 
 @dataclass(frozen=True, slots=True)
 class Frail:
-    """A library whose threads crash their process if they run while its GPU memory is out."""
+    """A library that crashes its process if its threads run while the GPU memory is out."""
 
     name: str
     held: bool  # it survived on a real GPU with its threads held, so it is saved; else it is refused
@@ -35,14 +35,9 @@ def holders(pids: Iterable[int]) -> dict[int, str]:
     """Processes that hold an NVIDIA device, with one such device each."""
     found = {}
     for pid in pids:
-        device = _held(pid)
-        if device:
+        if device := next((name for _, name in procfs.descriptors(pid) if name.startswith(DEVICES)), ""):
             found[pid] = device
     return found
-
-
-def _held(pid: int) -> str:
-    return next((name for _, name in procfs.descriptors(pid) if name.startswith(DEVICES)), "")
 
 
 def frail_library(pid: int) -> Frail | None:
@@ -63,7 +58,7 @@ def resident_bytes(pids: Iterable[int]) -> int:
 
 
 def shared_by_server() -> bool:
-    """Whether this machine's GPUs are shared by NVIDIA's multi-process service, whose clients can't be saved."""
+    """Whether NVIDIA's multi-process service shares this machine's GPUs: its clients can't be saved."""
     for path in Path("/proc").glob("[0-9]*/comm"):
         with contextlib.suppress(OSError):
             if path.read_text().startswith(SERVER_OF_MANY):

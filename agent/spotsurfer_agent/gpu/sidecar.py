@@ -160,33 +160,26 @@ def answer(driver: Driver, request: Request) -> Answer:
     verb = str(request["verb"])
     if verb == "about":
         return dataclasses.asdict(driver.about())
-    one, pids = _doer(driver, verb, request), [int(p) for p in request["pids"]]
+    pairs = [(str(a), str(b)) for a, b in request.get("pairs", [])]
+
+    def state(pid: int) -> tuple[str, str]:
+        result, state = driver.state(pid)
+        return result, state.value if result == OK and state is not None else ""
+
+    # The result's name for each process, and what else was asked for.
+    verbs: dict[str, Callable[[int], tuple[str, str]]] = {
+        "state": state,
+        "thread": driver.restore_thread,
+        Call.LOCK: lambda pid: (driver.lock(pid, int(request["timeout_ms"])), ""),
+        Call.CHECKPOINT: lambda pid: (driver.checkpoint(pid), ""),
+        Call.RESTORE: lambda pid: (driver.restore(pid, pairs), ""),
+        Call.UNLOCK: lambda pid: (driver.unlock(pid), ""),
+    }
+    one, pids = verbs[verb], [int(p) for p in request["pids"]]
     if not pids:
         return {"results": {}}
     with ThreadPoolExecutor(len(pids)) as threads:
         return {"results": dict(zip(map(str, pids), threads.map(one, pids), strict=True))}
-
-
-def _doer(driver: Driver, verb: str, request: Request) -> Callable[[int], tuple[str, str]]:
-    """The function for each process: it returns the result's name and, on request, a state."""
-    pairs = [(str(a), str(b)) for a, b in request.get("pairs", [])]
-    calls: dict[str, Callable[[int], str]] = {
-        Call.LOCK: lambda pid: driver.lock(pid, int(request["timeout_ms"])),
-        Call.CHECKPOINT: driver.checkpoint,
-        Call.RESTORE: lambda pid: driver.restore(pid, pairs),
-        Call.UNLOCK: driver.unlock,
-    }
-    if verb == "state":
-        return lambda pid: _state(driver, pid)
-    if verb == "thread":
-        return driver.restore_thread
-    call = calls[verb]
-    return lambda pid: (call(pid), "")
-
-
-def _state(driver: Driver, pid: int) -> tuple[str, str]:
-    result, state = driver.state(pid)
-    return result, state.value if result == OK and state is not None else ""
 
 
 def _say(answers: TextIO, what: Answer) -> None:

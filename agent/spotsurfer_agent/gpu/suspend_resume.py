@@ -10,6 +10,7 @@ from pathlib import Path
 
 from spotsurfer_wire.gpu_facts import About
 from spotsurfer_wire.linux import procfs
+from spotsurfer_wire.linux.memory import free_bytes
 
 from spotsurfer_agent.gpu import driver_port, process_discovery
 from spotsurfer_agent.gpu.driver_port import BACK, OK, Call, DriverUnfit, State
@@ -141,6 +142,7 @@ LOCK_SECONDS, LOCK_PAUSE_SECONDS = 30.0, 0.1
 RELEASED_BYTES_MIN = 64 << 20  # a smaller amount does not show whether all was copied
 GROWN_SHARE = 0.5  # the processes must have grown by at least this share of the memory that the devices freed
 DEATHS_MAX = 3
+HOST_SHARE = 1.1  # of the GPU memory must be free in the machine
 MARKER = "gpu-out.json"  # of the job's folder: its GPU memory is, or may be, out of the devices
 
 
@@ -332,6 +334,16 @@ def _name(pid: int) -> str:
         return f"process {procfs.number_inside(pid)}"
     except OSError:
         return f"process {pid}"
+
+
+def check_host_room(gpu_bytes: int) -> None:
+    """The machine must have room for the job's GPU memory for a while. Raises CantTakeOut."""
+    need, free = int(gpu_bytes * HOST_SHARE), free_bytes()
+    if need > free:
+        raise CantTakeOut(
+            f"its GPU memory has to lie in the machine's memory for a while: {need >> 20} MiB are needed and "
+            f"{free >> 20} MiB are free; ask for a machine with more memory"
+        )
 
 
 def wait_for_room(sidecar: Sidecar, needed: Iterable[int], seconds: float, now: Callable[[], float] = time.monotonic) -> str:

@@ -127,14 +127,6 @@ class JobCgroup:
             else:
                 self._write("freezer.state", "THAWED")
 
-    def frozen(self) -> bool:
-        """Whether it was told to freeze."""
-        with contextlib.suppress(OSError):
-            if UNIFIED in self.folders:
-                return self._read("cgroup.freeze").strip() == "1"
-            return self._read("freezer.state").strip() != "THAWED"
-        return False
-
     def kill(self, timeout_seconds: float = 30.0) -> bool:
         """Kill everything in it, whatever state it is in, without one more instruction of the job. True when it is empty."""
         end = time.monotonic() + timeout_seconds
@@ -192,7 +184,7 @@ class JobCgroup:
 
     @property
     def freezer(self) -> str:
-        """The folder whose files freeze and thaw it. Raises CgroupError if there is none."""
+        """The folder with the files that freeze and thaw it. Raises CgroupError if there is none."""
         if UNIFIED in self.folders:
             return self.folders[UNIFIED]
         if "freezer" not in self.folders:

@@ -14,7 +14,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,10 +91,6 @@ class Hints:
     def __init__(self, scratch: Path) -> None:
         self._folder = scratch / INSIDE
 
-    def stage(self) -> str:
-        """The stage that it reports; empty = none that can be shown."""
-        return self.told().stage
-
     def told(self) -> Told:
         """The stage with what it needs; a need that is no number is ignored."""
         text = self._read(STAGE).decode(errors="replace")
@@ -118,27 +114,23 @@ class Hints:
         with contextlib.suppress(OSError):
             (self._folder / CHECKPOINT).unlink()
 
-    def call_before_freeze(
-        self, seconds: float, now: Callable[[], float] = clock.monotonic, wait: Callable[[float], None] = time.sleep
-    ) -> str:
-        """Have the callbacks run, as far as they do within the time; returns a sentence about those that did not end."""
-        token = os.urandom(8).hex()
-        waiting, end = self._called(token), now() + seconds
-        while waiting:
-            waiting = [pid for pid in waiting if self._read(f"{READY}{pid}").strip() != token.encode()]
-            if not waiting or now() >= end:
-                break
-            wait(LOOK_SECONDS)
-        if not waiting:
-            return ""
-        return f"before_freeze of process {', '.join(waiting[:3])} did not end within {seconds:g} s and was not waited for"
+    def call_before_freeze(self, hook_seconds: float, *, urgent: bool = False) -> str:
+        """Run the callbacks, as far as they end in time; returns a sentence about those that did not.
 
-    def _called(self, token: str) -> list[str]:
-        """Processes that listen, by their numbers inside."""
-        found = [pid for pid in self._listeners() if self._call(f"{FREEZE}{pid}", token)]
-        return found[:LISTENERS_MAX]
+        They get as long as the user's own command, within bounds.
+        """
+        seconds = URGENT_SECONDS if urgent else min(FREEZE_SECONDS, hook_seconds)
+        token, end = os.urandom(8).hex(), clock.monotonic() + seconds
+        waiting = [pid for pid in self._listeners() if self._call(f"{FREEZE}{pid}", token)]
+        while waiting := [pid for pid in waiting if self._read(f"{READY}{pid}").strip() != token.encode()]:
+            if clock.monotonic() >= end:
+                who = ", ".join(waiting[:3])
+                return f"before_freeze of process {who} did not end within {seconds:g} s and was not waited for"
+            time.sleep(LOOK_SECONDS)
+        return ""
 
     def _listeners(self) -> list[str]:
+        """Processes that may listen, by their numbers inside."""
         names = list[str]()
         with contextlib.suppress(OSError), os.scandir(self._folder) as entries:
             for count, entry in enumerate(entries):

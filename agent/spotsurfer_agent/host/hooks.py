@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -28,26 +27,22 @@ class HookFailed(Exception):
 
 
 def run(tools: Tools, root: int, group: JobCgroup, words: Sequence[str], limit_seconds: float) -> None:
-    """Run `words` inside the job whose first process is `root`. Raises HookFailed."""
+    """Run `words` inside the job; `root` is its first process. Raises HookFailed."""
     argv = [*tools.python, "-m", "spotsurfer_agent.host.hooks", str(root), ":".join(group.entries()), *words]
     name = " ".join(words)
     with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd="/") as p:
         try:
             said, _ = p.communicate(timeout=limit_seconds)
         except subprocess.TimeoutExpired:
-            _end(p)
+            p.send_signal(signal.SIGTERM)
+            try:
+                p.communicate(timeout=END_SECONDS)
+            except subprocess.TimeoutExpired:
+                p.kill()
             raise HookFailed(f"`{name}` took longer than {limit_seconds:g} s: make it faster or raise its limit") from None
     if p.returncode:
         rest = said[-TOLD_BYTES:].decode(errors="replace").strip().replace("\n", "; ")
         raise HookFailed(f"`{name}` ended with exit code {p.returncode}" + (f": {rest}" if rest else ""))
-
-
-def _end(p: subprocess.Popen[bytes]) -> None:
-    p.send_signal(signal.SIGTERM)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        p.communicate(timeout=END_SECONDS)
-        return
-    p.kill()
 
 
 # ---- `python -m spotsurfer_agent.host.hooks PID CGROUPS WORD…`: runs a command in the job's namespaces, as its user.
@@ -71,8 +66,9 @@ def main(argv: list[str]) -> int:
     child = os.fork()
     if child == 0:
         launch.guard(2, lambda: _become(words, environment, folder, who, privileges))
-    signal.signal(signal.SIGTERM, lambda *_: _kill(child))
-    return _code(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    signal.signal(signal.SIGTERM, lambda *_: os.killpg(child, signal.SIGKILL))
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return code if code >= 0 else 128 - code
 
 
 def _become(
@@ -88,14 +84,6 @@ def _become(
     os.setgid(gid)
     os.setuid(uid)
     os.execvpe(words[0], words, environment)  # noqa: S606 -- the user's own command
-
-
-def _kill(child: int) -> None:
-    os.killpg(child, signal.SIGKILL)
-
-
-def _code(code: int) -> int:
-    return code if code >= 0 else 128 - code
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ import base64
 import os
 import resource
 import signal
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -142,14 +141,9 @@ class LaunchPlan:
         files = {name: base64.b64decode(value) for name, value in self.secrets.items()}
         mount_secrets(self.root + root_fs.SECRETS.target, files, self.uid, self.gid)
 
-    @staticmethod
-    def from_json(raw: dict[str, Any]) -> LaunchPlan:
-        """The plan from its JSON form; raises TypeError for a field that is not there."""
-        return LaunchPlan(**raw)
-
 
 def enter_cgroups(files: list[str]) -> None:
-    """Move the calling process into the cgroups whose `cgroup.procs` are named."""
+    """Move the calling process into the cgroups with these `cgroup.procs` files."""
     for name in files:
         fd = os.open(name, os.O_WRONLY)
         try:
@@ -281,22 +275,3 @@ def lend_identity(uid: int, gid: int) -> None:
         return
     os.setresgid(gid, 0, 0)
     os.setresuid(uid, 0, 0)
-
-
-def wait_gone(pid: int, timeout_seconds: float) -> bool:
-    """Wait until a process, child or not, is gone or a zombie."""
-    end = time.monotonic() + timeout_seconds
-    while time.monotonic() < end:
-        if state(pid) in ("", "Z", "X"):
-            return True
-        time.sleep(0.01)
-    return False
-
-
-def state(pid: int) -> str:
-    """The kernel's letter for a process's state; empty if there is no such process."""
-    try:
-        with open(f"/proc/{pid}/stat") as f:  # noqa: PTH123 -- read often
-            return f.read().rpartition(") ")[2][:1]
-    except OSError:
-        return ""

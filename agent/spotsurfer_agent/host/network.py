@@ -124,28 +124,53 @@ def way_in(ports: Sequence[int]) -> str:
     return WAY_IN.format(doors=" ".join(doors)) if doors else ""
 
 
-def hush(tools: Tools, net: int) -> None:
-    """Nothing of TCP arrives in the namespace behind `net` until `speak`. Raises NetworkError."""
-    try:
-        _run([*tools.nft, "-f", "-"], net, HUSH)
-    except OSError as e:
-        raise NetworkError(e.errno, f"the job's connections can't be held still: {e.strerror}") from e
+class JobNetwork:
+    """A job's namespace, which lives for as long as this holds it. Before `make` there is none, and nothing to do to it."""
 
+    def __init__(self) -> None:
+        self.fd = -1
+        self._tools: Tools | None = None
 
-def speak(tools: Tools, net: int) -> None:
-    """Undo `hush`. Raises NetworkError."""
-    try:
-        _run([*tools.nft, "delete", "table", "inet", HUSHED], net)
-    except OSError as e:
-        raise NetworkError(e.errno, f"the job's connections can't be let go on: {e.strerror}") from e
+    @property
+    def number(self) -> int:
+        """By which the kernel tells it from others; 0 = there is none."""
+        return os.fstat(self.fd).st_ino if self.fd >= 0 else 0
 
+    def make(self, tools: Tools, ports: Sequence[int], *, hushed: bool) -> None:
+        """A new one. `hushed`: nothing of TCP arrives in it until `speak`. Raises NetworkError."""
+        self._tools, self.fd = tools, prepare(tools, ports)
+        if hushed:
+            self.hush()
 
-def unlock(tools: Tools, net: int) -> None:
-    """Take away the locks that a CRIU which failed or was killed may have left in the namespace. Never raises."""
-    with contextlib.suppress(OSError):
-        tables = [line.split() for line in _run([*tools.nft, "list", "tables"], net).splitlines()]
-        for _, family, name in (words for words in tables if words[-1].startswith(("CRIU-", HUSHED))):
-            _run([*tools.nft, "delete", "table", family, name], net)
+    def hush(self) -> None:
+        """Nothing of TCP arrives in it until `speak`. Raises NetworkError."""
+        self._nft(["-f", "-"], "the job's connections can't be held still", HUSH)
+
+    def speak(self) -> None:
+        """Undo `hush`. Raises NetworkError."""
+        self._nft(["delete", "table", "inet", HUSHED], "the job's connections can't be let go on")
+
+    def _nft(self, words: list[str], failed: str, feed: str | None = None) -> None:
+        if self._tools is not None:
+            try:
+                _run([*self._tools.nft, *words], self.fd, feed)
+            except OSError as e:
+                raise NetworkError(e.errno, f"{failed}: {e.strerror}") from e
+
+    def unlock(self) -> None:
+        """Take away the locks that a CRIU which failed or was killed may have left in it. Never raises."""
+        if self._tools is None:
+            return
+        with contextlib.suppress(OSError):
+            tables = [line.split() for line in _run([*self._tools.nft, "list", "tables"], self.fd).splitlines()]
+            for _, family, name in (words for words in tables if words[-1].startswith(("CRIU-", HUSHED))):
+                _run([*self._tools.nft, "delete", "table", family, name], self.fd)
+
+    def close(self) -> None:
+        """Let it go. Idempotent."""
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd = -1
 
 
 def wall_off(tools: Tools) -> None:

@@ -42,7 +42,7 @@ def mount_dev(target: str, machine: Path = Path("/dev")) -> None:
     _wake()
     syscalls.mount("tmpfs", target, "tmpfs", _DEV_FLAGS, "mode=0755,size=64k")
     for folder in FOLDERS:
-        _dev_folder(Path(target, folder))
+        make_folder(Path(target, folder))
     nodes = [machine / name for name in USUAL] + [p for pattern in ACCELERATORS for p in sorted(machine.glob(pattern))]
     for node in nodes:
         if node.is_char_device():  # not every machine has each
@@ -54,16 +54,10 @@ def mount_dev(target: str, machine: Path = Path("/dev")) -> None:
 
 def _copy(node: Path, to: Path) -> None:
     st = node.stat()
-    if not to.parent.is_dir():
-        _dev_folder(to.parent)
+    make_folder(to.parent)
     os.mknod(to, st.st_mode, st.st_rdev)
     to.chmod(stat.S_IMODE(st.st_mode))  # whatever the umask
     os.chown(to, st.st_uid, st.st_gid)
-
-
-def _dev_folder(path: Path) -> None:
-    path.mkdir()
-    path.chmod(0o755)
 
 
 def _wake() -> None:
@@ -91,11 +85,11 @@ def mount_run(target: str, folders: tuple[str, ...]) -> None:
     """Make it at the folder `target`, with these empty folders in it. Raises OSError."""
     syscalls.mount("tmpfs", target, "tmpfs", _RUN_FLAGS, "mode=0755,size=1m")
     for name in folders:
-        _run_folder(Path(target, name))
+        make_folder(Path(target, name))
     real = os.path.realpath(RESOLVER)
     if real.startswith(f"{RUN_FOLDER}/"):
         path = Path(target + real.removeprefix(RUN_FOLDER))
-        _run_folder(path.parent)
+        make_folder(path.parent)
         path.write_text(resolver())
         path.chmod(0o644)
     syscalls.mount("", target, flags=syscalls.MS_REMOUNT | syscalls.MS_RDONLY | _RUN_FLAGS)
@@ -112,13 +106,6 @@ def resolver() -> str:
         if any(x.split()[:1] == ["nameserver"] for x in kept):
             return "".join(f"{x}\n" for x in kept)
     return ""
-
-
-def _run_folder(path: Path) -> None:
-    if not path.is_dir():
-        _run_folder(path.parent)
-        path.mkdir()
-        path.chmod(0o755)
 
 
 # ---- The mounts
@@ -243,7 +230,7 @@ def proc_of_machine(proc: str = "/proc") -> list[str]:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder that the job's user may enter, and what lacks above it; the agent's umask keeps all else to itself."""
+    """Make a folder that the job's user may enter, and those that are missing above it, whatever the agent's umask."""
     if not path.is_dir():
         make_folder(path.parent)
         path.mkdir(exist_ok=True)

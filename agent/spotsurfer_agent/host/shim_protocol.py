@@ -43,7 +43,8 @@ class Conversation:
         self._socket.settimeout(timeout_seconds)
         self._rest = b""
         try:
-            _connect(self._socket, folder / SOCKET)
+            with _address(folder / SOCKET) as address:
+                self._socket.connect(address)
         except OSError as e:
             self._socket.close()
             raise ShimGone(f"no shim in {folder}: {e.strerror}") from e
@@ -100,25 +101,23 @@ def leading(folder: Path) -> Iterator[bool]:
         yield may
 
 
-def _connect(s: socket.socket, path: Path) -> None:
-    """Connect; a path too long for a socket address is reached through the folder's descriptor."""
+@contextlib.contextmanager
+def _address(path: Path) -> Iterator[str]:
+    """The address of a socket at this path, which may be longer than an address can be: by way of its folder's descriptor."""
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        s.connect(f"/proc/self/fd/{folder}/{path.name}")
+        yield f"/proc/self/fd/{folder}/{path.name}"
     finally:
         os.close(folder)
 
 
 def listen(path: Path) -> socket.socket:
-    """A fresh socket at this path, which may be longer than an address can be; it does not block. Raises OSError."""
+    """A fresh socket at this path; it does not block. Raises OSError."""
     path.unlink(missing_ok=True)
     s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
-        folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            s.bind(f"/proc/self/fd/{folder}/{path.name}")
-        finally:
-            os.close(folder)
+        with _address(path) as address:
+            s.bind(address)
         path.chmod(0o600)
         s.listen(16)
     except OSError:

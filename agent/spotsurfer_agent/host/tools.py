@@ -49,11 +49,10 @@ class Tools:
         return Tools(**found)
 
     @staticmethod
-    def find(prefix: Path | None, python: tuple[str, ...] = ()) -> Tools:
+    def find(prefix: Path | None) -> Tools:
         """The tools of a runtime prefix (Debian packages unpacked there), each falling back to the machine's own.
 
-        `python` is how to start the interpreter; the running one when empty. Raises ToolMissing with the names that are
-        nowhere.
+        Raises ToolMissing with the names that are nowhere.
         """
         roots = [prefix] if prefix is not None else []
         found = {name: _program(name, roots) for name in ("criu", *NAMES)}
@@ -65,7 +64,7 @@ class Tools:
         criu, ip, nft, btrfs = (found[name] for name in ("criu", *NAMES))
         skopeo, umoci = (_program(name, roots) for name in IMAGE_NAMES)
         folders = [str(root / CERTIFICATES) for root in roots if (root / CERTIFICATES).is_dir()]
-        return Tools(criu, ip, nft, btrfs, tini[-1], python or (sys.executable,), skopeo, umoci, ":".join(folders))
+        return Tools(criu, ip, nft, btrfs, tini[-1], (sys.executable,), skopeo, umoci, ":".join(folders))
 
 
 def _program(name: str, roots: list[Path]) -> tuple[str, ...]:
@@ -133,9 +132,8 @@ def ending_criu(folder: Path, verb: str, **arguments: Any) -> Callable[[], None]
     """A function that gives up a run of CRIU that hangs: the shim of the job's folder ends it when asked by this verb."""
 
     def give_up() -> None:
-        with contextlib.suppress(
-            shim_protocol.ShimRefused, shim_protocol.ShimGone
-        ):  # it came to its end just now, or an older shim
+        # It may have come to its end just now, or the shim may be an older one.
+        with contextlib.suppress(shim_protocol.ShimRefused, shim_protocol.ShimGone):
             shim_protocol.ask(folder, verb, **arguments)
 
     return give_up

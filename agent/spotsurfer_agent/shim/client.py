@@ -12,22 +12,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_wire import json_codec
 from spotsurfer_wire.linux import memory
-from spotsurfer_wire.messages import NearMiss
 from spotsurfer_wire.oom_freeze_levels import Levels
 
 from spotsurfer_agent.host import cgroup, shim_protocol
 from spotsurfer_agent.host.cgroup import JobCgroup
 from spotsurfer_agent.host.tools import Tools
-from spotsurfer_agent.ports.engine import EngineError, Status, WorkloadState
-from spotsurfer_agent.shim.job import IDLE
+from spotsurfer_agent.ports.engine import EngineError
 
 SHIM_START_SECONDS = 20.0
 ASK_SECONDS = 120.0
 LOOK_SECONDS = 0.005
 GROUPS = "cgroup.json"
-KILLED = "the kernel killed it, because this machine's memory ended"
 
 
 class ShimClient:
@@ -119,7 +115,7 @@ class ShimClient:
     def kill(self) -> None:
         """Kill the processes of job, tools and shim; one that stands by goes on to. Raises EngineError if some hang."""
         with contextlib.suppress(shim_protocol.ShimGone, shim_protocol.ShimRefused):
-            if not self._only_stands_by():
+            if not self._stands_by:
                 self.ask("kill")
         for group in (self.cgroup(), self.tool_group()):
             if not group.kill():
@@ -130,11 +126,6 @@ class ShimClient:
                 self._shim.wait(10.0)
             self._shim = None
 
-    def _only_stands_by(self) -> bool:
-        """Whether no shim is there but one that had no job yet: ours, or that of another engine here. Raises as `ask`."""
-        had_none = self._shim is None or self._stands_by
-        return had_none and not (self._folder / shim_protocol.STARTED).exists() and self.ask("status")["phase"] == IDLE
-
     def forget(self) -> None:
         """The groups are gone: the next job gets new ones."""
         (self._folder / GROUPS).unlink(missing_ok=True)
@@ -143,22 +134,3 @@ class ShimClient:
 
 def _of_tools(group: JobCgroup) -> JobCgroup:
     return JobCgroup({name: folder + "-tools" for name, folder in group.folders.items()})
-
-
-def near_miss(told: object) -> NearMiss | None:
-    """What a shim's status reports of a job that it froze for want of memory; a shim without a guard reports nothing."""
-    if not isinstance(told, dict):
-        return None
-    return json_codec.known(NearMiss, told)
-
-
-def killed(status: Status, group: JobCgroup) -> Status:
-    """The status; but a command that failed after the kernel killed processes of it for want of memory counts as lost.
-
-    One that ended well all the same did not need them.
-    """
-    if status.state is not WorkloadState.EXITED or not status.exit_code or (most := group.memory_ended()) is None:
-        return status
-    machine = memory.whole_bytes()
-    miss = NearMiss(machine, machine, most, killed=True)
-    return dataclasses.replace(status, state=WorkloadState.LOST, exit_code=None, lost_because=KILLED, near_miss=miss)

@@ -125,12 +125,6 @@ class Dump:
     answered_at: float | None = None
     hushed: bool = False  # the network is held still by us, not by CRIU
 
-    @staticmethod
-    def begun(request: dict[str, Any], pid: int, owner: Owner, group: JobCgroup | None, hushed: bool) -> Dump:
-        """The run that was just started for this request."""
-        name, final, seconds = str(request["checkpoint"]), bool(request["final"]), float(request["verdict_seconds"])
-        return Dump(name, final, pid, owner, group, seconds, time.monotonic(), hushed=hushed)
-
     def heard(self) -> dict[str, Any]:
         """The owner works on what the frozen tree wrote: its verdict may take longer."""
         self.heard_at = time.monotonic()
@@ -184,12 +178,6 @@ class Restore:
     dying_since: float | None = None  # monotonic
     look_at: float = 0.0  # monotonic: when to look next whether it is stuck
 
-    @staticmethod
-    def begun(request: dict[str, Any], pid: int, owner: Owner) -> Restore:
-        """The run that was just started for this request."""
-        whole, stays = bool(request.get("whole")), tuple(str(x) for x in request.get("stays", ()))
-        return Restore(pid, owner, Path(request["pidfile"]), whole, stays)
-
     def root_pid(self, code: int) -> int:
         """The job's first process once CRIU has ended with this code; 0 = there is none."""
         return self._first() if code == 0 else 0
@@ -225,32 +213,6 @@ class Restore:
             self.dying_since = now
         elif now > self.dying_since + DYING_SECONDS:
             end(self.pid)
-
-
-def told(d: Dump | None) -> dict[str, Any]:
-    """What a status reports of it."""
-    pending = d if d is not None and d.final and d.waits else None
-    return {
-        "dumping": d.checkpoint if d is not None else None,
-        "pending_final": pending.checkpoint if pending is not None else None,
-        "pending_seconds": time.monotonic() - pending.seized_at if pending is not None else 0.0,
-    }
-
-
-def give_up(d: Dump | None, request: dict[str, Any]) -> dict[str, Any]:
-    """End a `criu dump` that hangs before its tree was written; the job runs on then. Raises Refused if there is none."""
-    if d is None or d.frozen_at is not None or d.checkpoint != request["checkpoint"]:
-        raise Refused("no save hangs")
-    d.end()
-    return {}
-
-
-def end_restore(r: Restore | None) -> dict[str, Any]:
-    """End a `criu restore` that hangs; what there is of the job goes with it. Raises Refused if there is none."""
-    if r is None:
-        raise Refused("no restore hangs")
-    end(r.pid)
-    return {}
 
 
 def step_out_and_freeze(group: JobCgroup, entries: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from spotsurfer_agent.criu import datagrams, interrupted_calls, terminals, threa
 from spotsurfer_agent.criu.interrupted_calls import Wait
 from spotsurfer_agent.host import launch, network, shim_protocol
 from spotsurfer_agent.host.cgroup import JobCgroup
+from spotsurfer_agent.host.network import JobNetwork
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.linux import sockets
 from spotsurfer_agent.restore.pager import protocol as pager
@@ -32,96 +33,7 @@ from spotsurfer_agent.shim.criu_runs import Dump, Owner, Refused, Restore
 from spotsurfer_agent.shim.oom_guard import Guard
 from spotsurfer_agent.shim.output import Output
 
-# ---- The end of a command: it counts once it is on disk, after all that was printed. A full disk makes it wait.
-
-RETRY_SECONDS = 1.0
-
-
-class Ending:
-    """The end of one command. Before it came, `code` is None."""
-
-    def __init__(self, folder: Path, output: Output) -> None:
-        self._folder, self._output = folder, output
-        self.code: int | None = None
-        self._retry_at: float | None = None  # the disk did not take it: try again then
-
-    def came(self, code: int) -> None:
-        """The command ended with this code, negative for a signal."""
-        self.code = code if code >= 0 else 128 - code
-        with contextlib.suppress(OSError):  # the disk takes no output: the end waits for that
-            self._output.drain()
-
-    def write(self, step: int, cpu_seconds: float) -> bool:
-        """Write it down once all output is on disk, with what it used; whether that was done now."""
-        if self.code is None or not self._output.is_kept():
-            return False
-        try:
-            told = {"exit_code": self.code, "step": step, "log": self._output.positions(), "cpu_seconds": cpu_seconds}
-            shim_protocol.write_durably(self._folder / shim_protocol.EXIT, told)
-        except OSError:
-            self._retry_at = time.monotonic() + RETRY_SECONDS
-            return False
-        return True
-
-    @property
-    def waits(self) -> bool:
-        """It is to be tried again."""
-        return self._retry_at is not None
-
-    def is_due(self) -> bool:
-        """Whether it is to be tried again now; said once."""
-        if self._retry_at is None or time.monotonic() < self._retry_at:
-            return False
-        self._retry_at = None
-        return True
-
-
-class Net:
-    """A namespace that lives for as long as this holds it. Before `make` there is none, and nothing to do to it."""
-
-    def __init__(self) -> None:
-        self.fd = -1
-        self._tools: Tools | None = None
-
-    @property
-    def number(self) -> int:
-        """By which the kernel tells it from others; 0 = there is none."""
-        return os.fstat(self.fd).st_ino if self.fd >= 0 else 0
-
-    def make(self, tools: Tools, ports: Sequence[int], *, hushed: bool) -> None:
-        """A new one. `hushed`: nothing of TCP arrives in it until `speak`. Raises network.NetworkError."""
-        self._tools, self.fd = tools, network.prepare(tools, ports)
-        if hushed:
-            self.hush()
-
-    def hush(self) -> None:
-        """Nothing of TCP arrives in it. Raises network.NetworkError."""
-        if self._tools is not None:
-            network.hush(self._tools, self.fd)
-
-    def speak(self) -> None:
-        """All arrives again. Raises network.NetworkError."""
-        if self._tools is not None:
-            network.speak(self._tools, self.fd)
-
-    def unlock(self) -> None:
-        """Take away whatever keeps something from arriving. Never raises."""
-        if self._tools is not None:
-            network.unlock(self._tools, self.fd)
-
-    def abort_severed(self) -> None:
-        """Abort the connections whose other end is not in it. Never raises."""
-        sockets.abort_severed(self.fd, network.INSIDE)
-
-    def close(self) -> None:
-        """Let it go. Idempotent."""
-        if self.fd >= 0:
-            os.close(self.fd)
-        self.fd = -1
-
-
-# ---- The job
-
+RETRY_SECONDS = 1.0  # until the disk is asked again to take the end of the command
 IDLE, STARTING, RUNNING, EXITED, LOST = "idle", "starting", "running", "exited", "lost"
 Reply = dict[str, Any]
 Request = dict[str, Any]
@@ -141,7 +53,9 @@ class Job:
         self._phase = IDLE
         self._root_pid, self._cpu_baseline, self._held, self._stays, self._killed, self._step = 0, 0.0, False, False, False, 0
         self._output = Output(watch, unwatch, self._write_exit)
-        self._ending, self._net = Ending(folder, self._output), Net()
+        self._exit_code: int | None = None  # of the command: it counts once it is on disk, after all that was printed
+        self._retry_at: float | None = None  # the disk did not take it: try again then
+        self._net = JobNetwork()
         self._cgroup: JobCgroup | None = None
         self._guard, self._levels = Guard(watch, unwatch, self._settle), None
         self._dump: Dump | None = None
@@ -157,8 +71,8 @@ class Job:
             "dump": self.begin_dump,
             "alive": lambda _o, r: self._waiting(r).heard(),
             "verdict": self.give_verdict,
-            "give_up": lambda _o, r: criu_runs.give_up(self._dump, r),
-            "end_restore": lambda _o, _r: criu_runs.end_restore(self._restore),
+            "give_up": self.give_up,
+            "end_restore": self.end_restore,
             "hold": lambda _o, _r: self.hold(),
             "release": lambda _o, _r: self.release(),
             "stay": lambda _o, r: self.stay(bool(r["on"])),
@@ -176,10 +90,12 @@ class Job:
 
     def status(self) -> Reply:
         """The state of the job, for a client."""
+        d = self._dump
+        pending = d if d is not None and d.final and d.waits else None
         return {
             "version": shim_protocol.VERSION,
             "phase": self._phase,
-            "exit_code": self._ending.code,
+            "exit_code": self._exit_code,
             "step": self._step,
             "held": self._held,
             "pressed": self._guard.pressed,
@@ -188,7 +104,9 @@ class Job:
             "pipes": self._output.names,
             "net": self._net.number,
             "cpu_baseline": self._cpu_baseline,
-            **criu_runs.told(self._dump),
+            "dumping": d.checkpoint if d is not None else None,
+            "pending_final": pending.checkpoint if pending is not None else None,
+            "pending_seconds": time.monotonic() - pending.seized_at if pending is not None else 0.0,
         }
 
     def start(self, _owner: Owner, request: Request) -> Reply:
@@ -216,12 +134,13 @@ class Job:
                 os.set_inheritable(fd, True)
 
         pid = self._criu(request, inherit, enter, final=False)
-        self._restore = Restore.begun(request, pid, owner)
+        stays = tuple(str(x) for x in request.get("stays", ()))
+        self._restore = Restore(pid, owner, Path(request["pidfile"]), bool(request.get("whole")), stays)
 
     def _prepare(self, request: Request, *, hushed: bool = False) -> launch.LaunchPlan:
         if self._phase != IDLE:
             raise Refused(f"the job is {self._phase} here already")
-        plan = launch.LaunchPlan.from_json(request["plan"])
+        plan = launch.LaunchPlan(**request["plan"])
         self._cgroup, self._step = JobCgroup(dict(request["cgroup"])), plan.step
         self._cpu_baseline = self._cgroup.cpu_seconds() - float(request.get("used", 0.0))
         self._levels, self._phase = request.get("guard"), STARTING
@@ -324,7 +243,8 @@ class Job:
             self._net.hush()
             request = criu_runs.without_lock(request)
         pid = self._criu(request, fill, enter, final=final)
-        self._dump = Dump.begun(request, pid, owner, self._cgroup, hushed)
+        name, seconds = str(request["checkpoint"]), float(request["verdict_seconds"])
+        self._dump = Dump(name, final, pid, owner, self._cgroup, seconds, time.monotonic(), hushed=hushed)
 
     def give_verdict(self, owner: Owner, request: Request) -> None:
         """Live: go on, the snapshot was taken (or not). Final: die, the image is committed (or live). Answers at CRIU's end."""
@@ -333,6 +253,21 @@ class Job:
         self._answer_hook(d, bool(request["good"]))
         if not d.pid:
             self._dump_ended(d, 1)
+
+    def give_up(self, _owner: Owner, request: Request) -> Reply:
+        """End a `criu dump` that hangs before its tree was written; the job runs on then."""
+        d = self._dump
+        if d is None or d.frozen_at is not None or d.checkpoint != request["checkpoint"]:
+            raise Refused("no save hangs")
+        d.end()
+        return {}
+
+    def end_restore(self, _owner: Owner, _request: Request) -> Reply:
+        """End a `criu restore` that hangs; what there is of the job goes with it."""
+        if self._restore is None:
+            raise Refused("no restore hangs")
+        criu_runs.end(self._restore.pid)
+        return {}
 
     def _waiting(self, request: Request) -> Dump:
         d = self._dump
@@ -353,7 +288,7 @@ class Job:
     def _resumes(self) -> None:
         """CRIU is about to let the job run, which it does whatever the answer."""
         if self._cgroup is not None:
-            self._net.abort_severed()
+            sockets.abort_severed(self._net.fd, network.INSIDE)
             if self._restore is not None:
                 self._output.give(*self._restore.account())
                 noted, pids = self._restore.pidfile.parent, self._cgroup.pids()
@@ -469,14 +404,23 @@ class Job:
         if pager.incomplete(self._folder):
             self._phase = LOST  # its memory could not be brought
             return
-        self._ending.came(code)
+        self._exit_code = code if code >= 0 else 128 - code
+        with contextlib.suppress(OSError):  # the disk takes no output: the end waits for that
+            self._output.drain()
         self._write_exit()
 
     def _write_exit(self) -> None:
-        if self._phase != RUNNING or self._cgroup is None:
+        """Write the end of the command down with what it used, once all output is on disk."""
+        if self._phase != RUNNING or self._cgroup is None or self._exit_code is None or not self._output.is_kept():
             return
-        if self._ending.write(self._step, self._cgroup.used_since(self._cpu_baseline)):
-            self._phase = EXITED
+        used = self._cgroup.used_since(self._cpu_baseline)
+        told = {"exit_code": self._exit_code, "step": self._step, "log": self._output.positions(), "cpu_seconds": used}
+        try:
+            shim_protocol.write_durably(self._folder / shim_protocol.EXIT, told)
+        except OSError:
+            self._retry_at = time.monotonic() + RETRY_SECONDS
+            return
+        self._phase = EXITED
 
     # ------------------------------------------------------------ time
 
@@ -487,13 +431,14 @@ class Job:
             return self._restore.pause_seconds
         if d is not None and (d.answered_at is not None or (d.waits and not d.final)):
             return 0.1
-        return RETRY_SECONDS if self._ending.waits else self._guard.seconds
+        return RETRY_SECONDS if self._retry_at is not None else self._guard.seconds
 
     def look_at_clock(self) -> None:
         """Do what is due."""
         now, d, r = time.monotonic(), self._dump, self._restore
         self._guard.look_at_clock()
-        if self._ending.is_due():
+        if self._retry_at is not None and now >= self._retry_at:
+            self._retry_at = None
             self._write_exit()
         if r is not None:
             r.end_if_stuck(now)

@@ -12,15 +12,16 @@ cgroup-v1/memory.rst (sections 9, 10) and cgroup-v2.rst.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import os
 import select
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from spotsurfer_wire.linux.cgroups import UNIFIED, V1_MEMORY, V2_MEMORY
+from spotsurfer_wire.linux.cgroups import UNIFIED, V1_MEMORY, V2_MEMORY, MemoryFiles
 from spotsurfer_wire.oom_freeze_levels import TRUE_SHARE, Levels
 
 from spotsurfer_agent.host.cgroup import JobCgroup
@@ -40,61 +41,68 @@ def judge(need: int, levels: Levels, at_wall: bool) -> float | None:
     return min(max((levels.press - need) / FASTEST_BYTES_PER_SECOND, least), most)
 
 
-class Kernel(Protocol):
-    """The kernel's guard of a control group."""
+class Kernel(abc.ABC):
+    """The kernel's guard of a control group. What reads its files raises OSError, ValueError once the group is gone."""
 
+    files: MemoryFiles
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @abc.abstractmethod
     def arm(self, levels: Levels) -> tuple[list[int], list[int]]:
         """Set the levels; descriptors that can be read when a process is at the wall, and when usage is at the press.
 
         Raises OSError.
         """
-        ...
 
+    @abc.abstractmethod
     def hush(self) -> None:
         """Take in the events of the descriptors."""
-        ...
 
     def need(self) -> int:
-        """Bytes that the group holds, page cache not counted. Raises OSError, ValueError."""
-        ...
+        """Bytes that the group holds, page cache not counted."""
+        return self.used() - self.files.page_cache(self._folder)
 
     def used(self) -> int:
-        """All that it holds. Raises OSError, ValueError."""
-        ...
+        """All that it holds."""
+        return int((self._folder / self.files.used).read_text())
 
+    @abc.abstractmethod
     def at_wall(self) -> bool:
         """A process of the group sleeps for want of memory."""
-        ...
 
+    @abc.abstractmethod
     def lift(self) -> None:
         """No level holds any more. Idempotent."""
-        ...
 
+    @abc.abstractmethod
     def close(self) -> None:
         """Forget the events; the levels stay."""
-        ...
+
+    def _write(self, name: str, value: str) -> None:
+        (self._folder / name).write_text(value)
 
 
 def kernel_guard(folders: Mapping[str, str]) -> Kernel | None:
     """For the groups of a job (`cgroup.JobCgroup`); None if the kernel counts no memory in them."""
     if UNIFIED in folders:
         folder = Path(folders[UNIFIED])
-        return Unified(folder) if (folder / "memory.high").exists() else None
+        return _V2(folder) if (folder / "memory.high").exists() else None
     folder = Path(folders.get("memory", "/nowhere"))
-    return Old(folder) if (folder / "memory.oom_control").exists() else None
+    return _V1(folder) if (folder / "memory.oom_control").exists() else None
 
 
-class Old:
-    """v1."""
+class _V1(Kernel):
+    files = V1_MEMORY
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        super().__init__(folder)
         self._events: list[int] = []
 
     def arm(self, levels: Levels) -> tuple[list[int], list[int]]:
-        """As the port says; the kernel refuses levels below what it holds already."""
         self._write("memory.oom_control", "1")
-        self._write("memory.limit_in_bytes", str(levels.wall))
+        self._write("memory.limit_in_bytes", str(levels.wall))  # the kernel refuses less than the group holds already
         self._events.append(self._event("memory.oom_control", ""))
         self._events.append(self._event("memory.usage_in_bytes", str(levels.press)))
         return self._events[:1], self._events[1:]
@@ -112,83 +120,57 @@ class Old:
         return event
 
     def hush(self) -> None:
-        """As the port says."""
         for event in self._events:
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(event)
 
-    def need(self) -> int:
-        """As the port says."""
-        return self.used() - V1_MEMORY.page_cache(self._folder)
-
-    def used(self) -> int:
-        """As the port says."""
-        return int((self._folder / V1_MEMORY.used).read_text())
-
     def at_wall(self) -> bool:
-        """As the port says."""
         return "under_oom 1" in (self._folder / "memory.oom_control").read_text()
 
     def lift(self) -> None:
-        """As the port says. A process that slept takes one page and goes on."""
-        with contextlib.suppress(OSError):
-            self._write("memory.limit_in_bytes", "-1")
-        with contextlib.suppress(OSError):
-            self._write("memory.oom_control", "0")
+        # A process that slept takes one page and goes on.
+        for name, value in (("memory.limit_in_bytes", "-1"), ("memory.oom_control", "0")):
+            with contextlib.suppress(OSError):
+                self._write(name, value)
 
     def close(self) -> None:
-        """As the port says."""
         for event in self._events:
             os.close(event)
         self._events = []
 
-    def _write(self, name: str, value: str) -> None:
-        (self._folder / name).write_text(value)
 
+class _V2(Kernel):
+    """It slows the job down and never stops it, so `at_wall` is never true."""
 
-class Unified:
-    """v2. It slows the job down and never stops it, so `at_wall` is never true."""
+    files = V2_MEMORY
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._file = folder, -1
-        self._poll: select.epoll | None = None
+        super().__init__(folder)
+        self._file, self._poll = -1, select.epoll()
 
     def arm(self, levels: Levels) -> tuple[list[int], list[int]]:
-        """As the port says."""
-        (self._folder / "memory.high").write_text(str(levels.press))
+        self._write("memory.high", str(levels.press))
         self._file = os.open(self._folder / "memory.events", os.O_RDONLY | os.O_CLOEXEC)
-        self._poll = select.epoll()  # the kernel says it as POLLPRI, and this turns it into something to read
+        # The kernel says it as POLLPRI, and epoll turns this into something to read.
         with contextlib.suppress(PermissionError):  # a plain file, with no kernel behind it
             self._poll.register(self._file, select.EPOLLPRI)
         return [], [self._poll.fileno()]
 
     def hush(self) -> None:
-        """As the port says."""
         os.pread(self._file, 4096, 0)
 
-    def need(self) -> int:
-        """As the port says."""
-        return self.used() - V2_MEMORY.page_cache(self._folder)
-
-    def used(self) -> int:
-        """As the port says."""
-        return int((self._folder / V2_MEMORY.used).read_text())
-
     def at_wall(self) -> bool:
-        """As the port says."""
         return False
 
     def lift(self) -> None:
-        """As the port says."""
         with contextlib.suppress(OSError):
-            (self._folder / "memory.high").write_text("max")
+            self._write("memory.high", "max")
 
     def close(self) -> None:
-        """As the port says."""
-        if self._poll is not None:
-            self._poll.close()
+        self._poll.close()
+        if self._file >= 0:
             os.close(self._file)
-        self._poll, self._file = None, -1
+        self._file = -1
 
 
 # ---- The shim's side: the guard
