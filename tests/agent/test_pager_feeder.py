@@ -10,9 +10,8 @@ from typing import Any, cast
 
 import pytest
 from spotsurfer_agent.restore.pager import feeder as feeder_module
-from spotsurfer_agent.restore.pager.feeder import Feeder, Wanted
-from spotsurfer_agent.restore.pager.layout import Layout
-from spotsurfer_agent.restore.pager.process_memory import SharedLock
+from spotsurfer_agent.restore.pager.feeder import Feeder, Layout, Wanted
+from spotsurfer_agent.restore.pager.page_fault_server import SharedLock
 from spotsurfer_wire.store.port import StoreError
 
 PROCESSORS = len(os.sched_getaffinity(0))
@@ -94,11 +93,11 @@ def test_a_fetch_that_fails_when_all_is_there_harms_nobody() -> None:
 class Place:
     """A process that lacks one page. Each time that it comes it is told, and waits until it is let."""
 
-    over = False
-
     def __init__(self, lets: int = 0) -> None:
-        self.space: Any = SimpleNamespace(stretches=lambda *_: iter([] if self.has.is_set() else ["its page"]))
         self.has, self.comes, self.lets = threading.Event(), threading.Semaphore(0), threading.Semaphore(lets)
+
+    def misses(self, first: int, last: int) -> bool:
+        return not self.has.is_set()
 
     def put(self, first: int, last: int, source: int) -> None:
         self.comes.release()

@@ -14,13 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from spotsurfer_agent.engines import criu_cuda
-from spotsurfer_agent.engines.base import Hosted
+from spotsurfer_agent.engines.base import Hosted, Origin
 from spotsurfer_agent.engines.choice import EngineChoice
 from spotsurfer_agent.gpu import process_discovery, suspend_resume
 from spotsurfer_agent.host import root_fs
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.prepare.inputs import delivery
-from spotsurfer_agent.restore.pager_process import Origin
 from spotsurfer_agent.save import blockers
 from spotsurfer_agent.store.credentials import StoreAccess
 from spotsurfer_wire import json_codec, object_keys

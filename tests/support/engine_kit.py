@@ -10,13 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from spotsurfer_agent.engines.base import Hosted
+from spotsurfer_agent.engines.base import Hosted, Origin
 from spotsurfer_agent.engines.choice import EngineChoice
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.host import shim_protocol
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.ports.engine import EngineError, SaveRequest, WorkloadState
-from spotsurfer_agent.restore.pager_process import Origin
 from spotsurfer_agent.store.credentials import StoreAccess
 from spotsurfer_wire import manifest, object_keys
 from spotsurfer_wire.crypto import Keys

@@ -14,10 +14,10 @@ from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
+from spotsurfer_agent.engines.base import Origin
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.ports.engine import EngineError
-from spotsurfer_agent.restore.pager_process import Origin
 from spotsurfer_agent.save import memory_reserve, precopy
 from spotsurfer_agent.store.credentials import StoreAccess
 from spotsurfer_agent.store.retry import RetryingStore

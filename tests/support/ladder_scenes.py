@@ -9,11 +9,10 @@ import sys
 import time
 from pathlib import Path
 
-from spotsurfer_agent.engines.base import Hosted
+from spotsurfer_agent.engines.base import Hosted, Origin
 from spotsurfer_agent.engines.choice import EngineChoice
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.linux import syscalls
-from spotsurfer_agent.restore.pager_process import Origin
 from spotsurfer_agent.store.credentials import StoreAccess
 from spotsurfer_wire import json_codec, object_keys
 from spotsurfer_wire.linux import procfs

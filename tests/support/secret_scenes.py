@@ -7,9 +7,9 @@ import os
 import sys
 from pathlib import Path
 
+from spotsurfer_agent.engines.base import Origin
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.host.tools import Tools
-from spotsurfer_agent.restore.pager_process import Origin
 from spotsurfer_agent.store.credentials import StoreAccess
 from spotsurfer_wire import manifest, object_keys, sealed_objects
 from spotsurfer_wire.crypto import Keys

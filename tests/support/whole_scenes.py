@@ -19,8 +19,8 @@ from pathlib import Path
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.host import shim_protocol
 from spotsurfer_agent.ports.engine import EngineError
-from spotsurfer_agent.restore.pager.protocol import Phase
-from spotsurfer_agent.restore.pager.workers import GONE, WRITERS
+from spotsurfer_agent.restore.pager.process_memory import GONE, WRITERS
+from spotsurfer_agent.restore.pager_process import Phase
 from spotsurfer_wire.manifest import Manifest
 from spotsurfer_wire.messages import Spec
 from spotsurfer_wire.store.obstore import open_store

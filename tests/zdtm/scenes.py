@@ -21,13 +21,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from spotsurfer_agent.criu import command
-from spotsurfer_agent.engines.base import Hosted
+from spotsurfer_agent.engines.base import Hosted, Origin
 from spotsurfer_agent.engines.choice import EngineChoice
 from spotsurfer_agent.host import launch
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.ports.engine import EngineError
-from spotsurfer_agent.restore.pager.protocol import PagerState
-from spotsurfer_agent.restore.pager_process import Origin
+from spotsurfer_agent.restore.pager_process import PagerState
 from spotsurfer_agent.store.credentials import StoreAccess
 from spotsurfer_wire import json_codec, object_keys
 from spotsurfer_wire.crypto import Keys

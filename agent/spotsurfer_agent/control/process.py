@@ -17,7 +17,7 @@ from spotsurfer_agent.control import respawn
 from spotsurfer_agent.control.loop import Agent, Surroundings
 from spotsurfer_agent.control.notices import Dialect, Watcher
 from spotsurfer_agent.control.state_file import StateFile
-from spotsurfer_agent.engines.base import Hosted
+from spotsurfer_agent.engines.base import Hosted, Origin
 from spotsurfer_agent.engines.choice import EngineChoice
 from spotsurfer_agent.engines.none import UnfitEngine
 from spotsurfer_agent.host import network
@@ -27,7 +27,6 @@ from spotsurfer_agent.linux import syscalls
 from spotsurfer_agent.ports.engine import Engine
 from spotsurfer_agent.prepare.images.cache import ImageRules
 from spotsurfer_agent.prepare.inputs.delivery import JobInputs
-from spotsurfer_agent.restore.pager_process import Origin
 from spotsurfer_agent.shim.client import GROUPS
 from spotsurfer_agent.store.cache import DiskCache
 from spotsurfer_agent.store.credentials import REPORTED, StoreAccess, wait_for_first

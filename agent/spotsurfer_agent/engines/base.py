@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,10 @@ from spotsurfer_agent.ports.engine import EngineError, SaveRequest, Status, Stil
 from spotsurfer_agent.prepare import environment
 from spotsurfer_agent.prepare.environment import PATH, UnknownUser, World
 from spotsurfer_agent.prepare.images.cache import ImageRules, Images
-from spotsurfer_agent.restore import compatibility
-from spotsurfer_agent.restore.pager import protocol as pager
-from spotsurfer_agent.restore.pager.protocol import BLAME_IMAGE
-from spotsurfer_agent.restore.pager_process import Origin, arrival
+from spotsurfer_agent.restore import compatibility, pager_process
 from spotsurfer_agent.shim import output
 from spotsurfer_agent.shim.client import ShimClient, killed, near_miss
+from spotsurfer_agent.store.credentials import StoreAccess
 
 # ---- Marks on disk of a program that saves itself: the next agent process learns what this one ordered.
 
@@ -123,6 +122,17 @@ PHASES = {
     "exited": WorkloadState.EXITED,
     "lost": WorkloadState.LOST,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """How a separate process reaches the store, and how it may restore."""
+
+    way: StoreAccess
+    key: str = ""  # the lineage's secret, in hexadecimal digits
+    lazy: bool = True
+    cache: str = ""  # folder of objects that were fetched ahead; "" = there is none
+    hands: int | None = None  # see `PagerPlan`
 
 
 class Hosted(abc.ABC):
@@ -293,10 +303,10 @@ class Hosted(abc.ABC):
         """The status with the memory that still comes behind the running job; if that memory can't come, the job is lost."""
         if status.state not in (WorkloadState.RUNNING, WorkloadState.LOST):
             return status
-        seen = arrival(self._folder, self._cgroup())
+        seen = pager_process.arrival(self._folder, self._cgroup())
         if seen.loss is None:
             return dataclasses.replace(status, arriving_bytes=seen.arriving_bytes)
-        bad = seen.loss.blame == BLAME_IMAGE
+        bad = seen.loss.blame == pager_process.BLAME_IMAGE
         return dataclasses.replace(status, state=WorkloadState.LOST, lost_because=seen.loss.sentence, image_is_bad=bad)
 
     def hold(self) -> None:
@@ -474,7 +484,7 @@ class Hosted(abc.ABC):
         (self._folder / shim_protocol.STARTED).unlink(missing_ok=True)
         (self._folder / MARKER).unlink(missing_ok=True)
         self.marks.ended()
-        pager.forget(self._folder)
+        pager_process.forget(self._folder)
         self._keeper.forget()
 
     def _clean_images(self) -> None:

@@ -7,8 +7,9 @@ import dataclasses
 import logging
 import subprocess
 import time
-from pathlib import Path
+from collections.abc import Iterator
 
+from spotsurfer_wire import manifest as manifests
 from spotsurfer_wire import object_keys
 from spotsurfer_wire.chunks.reader import BadChunk, Reader
 from spotsurfer_wire.linux.memory import lacking
@@ -17,13 +18,12 @@ from spotsurfer_wire.messages import SaveFacts, Spec
 from spotsurfer_wire.store.port import StoreError
 
 from spotsurfer_agent.criu import command
-from spotsurfer_agent.engines.base import Hosted
+from spotsurfer_agent.engines.base import Hosted, Origin
 from spotsurfer_agent.files import tree
-from spotsurfer_agent.host import launch, preflight, shim_protocol
+from spotsurfer_agent.host import preflight, shim_protocol
 from spotsurfer_agent.ports.engine import EngineError, SaveRequest, Status, WorkloadState, blame, plainly
 from spotsurfer_agent.restore import compatibility, pager_process
-from spotsurfer_agent.restore.pager import protocol as pager
-from spotsurfer_agent.restore.pager_process import Bringing, CantBring
+from spotsurfer_agent.restore.pager_process import CantBring
 from spotsurfer_agent.save.session import NO_DEVICE, Device, Incomplete, SavePlace, Saving
 
 log = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ class CriuEngine(Hosted):
             time.sleep(ARRIVING_LOOK_SECONDS)
         if request.base is not None:
             pager_process.await_prints(self._folder, self._bases.path(request.base))
-        order = self._folder / pager.ORDER
+        order = self._folder / pager_process.ORDER
         if order.exists():
             with contextlib.suppress(StoreError):  # a hint for the next restore
                 self._store.put(object_keys.order_key(self._job), order.read_bytes())
@@ -100,7 +100,11 @@ class CriuEngine(Hosted):
         return status
 
     def restore(self, manifest: Manifest, spec: Spec) -> None:
-        """Bring files and processes back exactly. Raises EngineError("refused"), ("store") or ("restore")."""
+        """Bring files and processes back exactly. Raises EngineError("refused"), ("store") or ("restore").
+
+        The steps stand here in the order in which they happen; those of the pager are in `restore.pager`, those of CRIU in
+        `shim.criu_runs`.
+        """
         if self.status().state is not WorkloadState.ABSENT:
             raise EngineError("restore", "the job is here already: kill it first")
         here = self.machine_facts(spec)
@@ -113,9 +117,74 @@ class CriuEngine(Hosted):
         self.world.bring(spec, manifest.facts.get(compatibility.HOST, ""))
         if (why := compatibility.refusal(manifest.facts, here, self.world.place(self._mounts()))) is not None:
             raise EngineError("refused", why)
-        short = lacking(manifest.memory_bytes)
+
+        with self._or_undone(manifest):
+            secrets = self.bag(spec).files
+            uid, gid = self.owner(spec) if secrets else (0, 0)
+            self._fresh_logs()
+            self._clean_images()
+            images, work = self._folder / "images" / "restore", self._folder / "images" / "restore.work"
+            images.mkdir(parents=True)
+            (work / "plugins").mkdir(parents=True)
+            waits, self._standing = self._standing, None
+            with pager_process.PagerProcess(self._folder, self._tools.python, waits) as pager:
+                self._keeper.spawn()  # while the pager loads its modules; where the groups are is known only now
+                group, origin = self._cgroup(), self._origin_of_chunks()
+                (work / "manifest").write_bytes(manifests.encode(manifest, self._keys))
+                pager.begin(
+                    pager_process.PagerPlan(
+                        way=origin.way.carry(),
+                        cache=origin.cache,
+                        job=self._job,
+                        checkpoint=manifest.id,
+                        key=origin.key,
+                        lineage=self._keys.lineage,
+                        encrypts=self._keys.encrypts,
+                        manifest=str(work / "manifest"),
+                        folder=str(self._folder),
+                        images=str(images),
+                        work=str(work),
+                        lazy=origin.lazy,
+                        cgroup=group.folders,
+                        enter=self._tool_group().entries(),
+                        prints=str(self._bases.path(manifest.id)),
+                        hands=origin.hands,
+                    )
+                )
+                self._scratch.empty()
+                reader = Reader(self._store, self._job, self._keys, self._limits)
+                tree.build(self._scratch.path, manifest.scratch, manifest.chunks, reader)
+                self._scratch.brought_back(manifest)
+                self._make_secret_places()
+                lazy = pager.ready()
+                argv = command.restore(
+                    self._tools.criu, (images, work, self._folder), (self._mounts(), manifest.init_pipes), lazy=lazy
+                )
+                # The surroundings of the job's processes; the processes themselves are in the image.
+                plan = self._placed(self._frame(argv=[], environment={}, folder="/"))
+                plan = dataclasses.replace(plan, uid=uid, gid=gid, secrets=secrets, step=spec.step, ports=spec.ports)
+                with shim_protocol.Conversation(self._folder) as talk, pager_process.getting_on(self._folder, work, group):
+                    talk.ask(
+                        "restore",
+                        None,
+                        plan=dataclasses.asdict(plan),
+                        log=manifest.log,
+                        argv=argv,
+                        pidfile=str(work / "pid"),
+                        whole=not origin.lazy,
+                        stays=self._tool_group().entries() if self._stays(manifest) else [],
+                        **self._keeper.resources(guarded=self.guarded),
+                    )
+                if (status := self.status()).state is WorkloadState.LOST:
+                    raise CantBring(status.lost_because or "its processes were gone at once")
+            self._bring_devices_back(manifest)
+
+    @contextlib.contextmanager
+    def _or_undone(self, image: Manifest) -> Iterator[None]:
+        """The job is restored in this block, or nothing of it is left. EngineError("refused"), ("store"), ("restore")."""
+        short = lacking(image.memory_bytes)
         try:
-            self._restore(manifest, spec)
+            yield
         except (
             CantBring,
             OSError,
@@ -127,69 +196,12 @@ class CriuEngine(Hosted):
         ) as e:
             cause = self._cause(e, short) if isinstance(e, shim_protocol.ShimRefused) else e
             self.kill()
-            raise EngineError(blame(cause), f"checkpoint {manifest.id} can't be restored: {plainly(cause)}") from e
+            raise EngineError(blame(cause), f"checkpoint {image.id} can't be restored: {plainly(cause)}") from e
 
-    def _restore(self, image: Manifest, spec: Spec) -> None:
-        plan = self._bare_plan(spec)
-        self._fresh_logs()
-        self._clean_images()
-        images, work = self._folder / "images" / "restore", self._folder / "images" / "restore.work"
-        images.mkdir(parents=True)
-        (work / "plugins").mkdir(parents=True)
-        bringing = self._bringing(image.id, images, work)
-        try:
-            self._keeper.spawn()  # while the pager loads its modules; where the groups are is known only now
-            bringing.begin(image, self._keys, self._origin_of_chunks(), self._cgroup(), self._tool_group())
-            self._scratch.empty()
-            tree.build(
-                self._scratch.path, image.scratch, image.chunks, Reader(self._store, self._job, self._keys, self._limits)
-            )
-            self._scratch.brought_back(image)
-            self._make_secret_places()
-            self._run_restore(image, (images, work), self._placed(plan), lazy=bringing.ready())
-            if (status := self.status()).state is WorkloadState.LOST:
-                raise CantBring(status.lost_because or "its processes were gone at once")
-        except BaseException as e:
-            trouble = bringing.trouble()
-            bringing.stop()  # one that has not joined its group yet outlives `kill`, and would end the next restore
-            if trouble is not None and isinstance(e, shim_protocol.ShimRefused | shim_protocol.ShimGone):
-                raise trouble from e  # CRIU knows less: it only sees that its image ends
-            raise
-
-    def _bringing(self, image: str, images: Path, work: Path) -> Bringing:
-        prints = self._bases.path(image)
-        waits, self._standing = self._standing, None
-        return Bringing(pager_process.RestorePlace(self._folder, images, work, self._job, self._tools.python, prints), waits)
-
-    def _origin_of_chunks(self) -> pager_process.Origin:
+    def _origin_of_chunks(self) -> Origin:
         if self._origin is None:
             raise CantBring("this engine was not told where the store is")
         return self._origin
-
-    def _bare_plan(self, spec: Spec) -> launch.LaunchPlan:
-        """The surroundings of the job's processes; the processes themselves are in the image."""
-        files = self.bag(spec).files
-        uid, gid = self.owner(spec) if files else (0, 0)
-        plan = self._frame(argv=[], environment={}, folder="/")
-        return dataclasses.replace(plan, uid=uid, gid=gid, secrets=files, step=spec.step, ports=spec.ports)
-
-    def _run_restore(self, image: Manifest, where: tuple[Path, Path], plan: launch.LaunchPlan, *, lazy: bool) -> None:
-        images, work = where
-        inside = self._mounts(), image.init_pipes
-        argv = command.restore(self._tools.criu, (images, work, self._folder), inside, lazy=lazy)
-        with shim_protocol.Conversation(self._folder) as talk, pager_process.getting_on(self._folder, work, self._cgroup()):
-            resources = self._keeper.resources(guarded=self.guarded)
-            talk.ask(
-                "restore",
-                None,
-                plan=dataclasses.asdict(plan),
-                log=image.log,
-                argv=argv,
-                pidfile=str(work / "pid"),
-                whole=not self._origin_of_chunks().lazy,
-                stays=self._tool_group().entries() if self._stays(image) else [],
-                **resources,
-            )
 
     def _cause(self, e: shim_protocol.ShimRefused, short: str) -> Exception:
         """Why CRIU did not restore. A want of memory is the machine's fault: an OSError."""
@@ -203,6 +215,9 @@ class CriuEngine(Hosted):
     def _stays(self, image: Manifest) -> bool:  # noqa: ARG002 -- an engine with devices asks the image
         """Whether a job that is restored must not run yet when CRIU is done: memory of its devices is still out."""
         return False
+
+    def _bring_devices_back(self, image: Manifest) -> None:
+        """The last step of a restore: memory of the job that is not the machine's. Raises EngineError, OSError."""
 
     def _place_device(self) -> Device:
         """Memory of the job that is not the machine's."""

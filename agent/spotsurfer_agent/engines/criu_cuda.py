@@ -26,14 +26,14 @@ from spotsurfer_wire.linux.memory import free_bytes
 from spotsurfer_wire.manifest import Manifest
 from spotsurfer_wire.messages import SaveFacts, Spec
 
+from spotsurfer_agent.engines.base import Origin
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.gpu import process_discovery, suspend_resume
 from spotsurfer_agent.gpu.driver_port import DriverUnfit
 from spotsurfer_agent.gpu.sidecar import Sidecar, SidecarGone
 from spotsurfer_agent.gpu.suspend_resume import MARKER, CantBringBack, CantTakeOut, Mover, Still, wait_for_room
 from spotsurfer_agent.ports.engine import EngineError, SaveRequest, WorkloadState
-from spotsurfer_agent.restore.pager.protocol import Loss
-from spotsurfer_agent.restore.pager_process import Origin
+from spotsurfer_agent.restore.pager_process import Loss
 from spotsurfer_agent.save.session import NO_DEVICE, Device
 
 ROOM_SECONDS = 20.0  # a program that just ended gives its GPU memory back only after a while
@@ -151,12 +151,12 @@ class CudaEngine(CriuEngine):
         """Its threads were held when it was saved, and are until its GPU memory is back."""
         return bool(gpu_facts.threads_of(image.facts))
 
-    def _restore(self, image: Manifest, spec: Spec) -> None:
+    def restore(self, manifest: Manifest, spec: Spec) -> None:
+        """As every job with processes; its GPU memory comes last."""
         with suspend_resume.huge_pages_everywhere(self._folder):
-            super()._restore(image, spec)
-            self._bring_back(image)
+            super().restore(manifest, spec)
 
-    def _bring_back(self, image: Manifest) -> None:
+    def _bring_devices_back(self, image: Manifest) -> None:
         sidecar, mover = self._ready()
         try:
             wanted = gpu_facts.processes_of(image.facts)

@@ -73,6 +73,7 @@ class Limits:
 
 
 USUAL = Limits()  # without a configuration
+PAGER = Limits(memory_bytes=256 << 20, puts=8)  # of a restore behind a running job
 
 
 def unused_bytes() -> int:
