@@ -15,7 +15,8 @@ from spotsurfer_agent.control.state_machine import Event, State, happened
 from spotsurfer_agent.ports.engine import EngineError
 from spotsurfer_agent.ports.engine import WorkloadState as W
 from spotsurfer_agent.store import cache
-from spotsurfer_agent.store.cache import CachedStore, DiskCache
+from spotsurfer_agent.store.cache import DiskCache
+from spotsurfer_agent.store.layers import CachedStore
 from spotsurfer_wire import manifest, object_keys
 from spotsurfer_wire.chunks.budget import Limits
 from spotsurfer_wire.chunks.reader import Reader

@@ -30,8 +30,7 @@ from spotsurfer_agent.prepare.inputs.delivery import JobInputs
 from spotsurfer_agent.shim.client import GROUPS
 from spotsurfer_agent.store.cache import DiskCache
 from spotsurfer_agent.store.credentials import REPORTED, StoreAccess, wait_for_first
-from spotsurfer_agent.store.fence import WriteFence
-from spotsurfer_agent.store.retry import RetryingStore
+from spotsurfer_agent.store.layers import RetryingStore, WriteFence
 
 log = logging.getLogger(__name__)
 CACHE = "cache"  # of objects fetched ahead, in the agent's folder

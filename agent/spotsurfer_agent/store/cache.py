@@ -1,4 +1,4 @@
-"""Objects fetched ahead, in a folder of the machine's disk, and a store that looks there first.
+"""Objects fetched ahead, in a folder of the machine's disk.
 
 It keeps only objects whose name determines their content: chunks, packs, manifests. They are in their stored form, so a reader
 checks them like any other. The folder is only a cache: missing objects come from the store. It is emptied when an agent begins,
@@ -10,12 +10,10 @@ from __future__ import annotations
 import secrets
 import shutil
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from pathlib import Path
 
 import xxhash
-from spotsurfer_wire.linux.buffers import Buffer
-from spotsurfer_wire.store.port import FileStore, Listed
 
 MARK_BYTES = 8  # behind each object: detects damage; the reader detects forgery
 FREE_SHARE = 0.5  # of the free disk space may be used by default
@@ -103,57 +101,3 @@ def _mark(data: bytes) -> bytes:
 def _free(folder: Path) -> int:
     place = next(p for p in (folder, *folder.parents) if p.exists())
     return shutil.disk_usage(place).free
-
-
-class CachedStore:
-    """A store that answers reads of objects and ranges from the cache if it can; other requests pass on."""
-
-    def __init__(self, store: FileStore, cache: DiskCache) -> None:
-        self.behind, self.cache = store, cache
-
-    def create(self, key: str, data: bytes) -> bool:
-        """Write durably if absent."""
-        return self.behind.create(key, data)
-
-    def create_later(self, key: str, data: Buffer) -> bool:
-        """Write if absent; durable only once `sync` returned."""
-        return self.behind.create_later(key, data)
-
-    def sync(self) -> None:
-        """Everything that `create_later` wrote is durable when it returns."""
-        self.behind.sync()
-
-    def put(self, key: str, data: bytes) -> None:
-        """Write or overwrite, durably."""
-        self.behind.put(key, data)
-
-    def put_file(self, key: str, path: Path) -> int:
-        """Write or overwrite from a file."""
-        return self.behind.put_file(key, path)
-
-    def get(self, key: str) -> bytes | None:
-        """The whole object, or None."""
-        found = self.cache.get(key) if keeps(key) else None
-        return self.behind.get(key) if found is None else found
-
-    def get_range(self, key: str, start: int, length: int) -> bytes | None:
-        """A part of the object, or None."""
-        found = self.cache.get_range(key, start, length) if keeps(key) else None
-        return self.behind.get_range(key, start, length) if found is None else found
-
-    def get_file(self, key: str, path: Path) -> int | None:
-        """The object into a file."""
-        return self.behind.get_file(key, path)
-
-    def list(self, prefix: str, after: str | None = None) -> list[Listed]:
-        """All objects below `prefix` in key order."""
-        return self.behind.list(prefix, after)
-
-    def delete(self, keys: Iterable[str]) -> None:
-        """Remove; absent ones are no error."""
-        self.behind.delete(keys)
-
-
-def keeps(key: str) -> bool:
-    """Whether the object never changes, so that a copy of it is as good."""
-    return "/chunks/" in key or "/packs/" in key or key.endswith("/MANIFEST")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import json
 import logging
 import os
 import platform
 import re
 import subprocess
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -23,6 +21,7 @@ from spotsurfer_wire.container_image import Reference
 from spotsurfer_agent.host import tools
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.linux import syscalls
+from spotsurfer_agent.store.layers import Retry
 
 # ---- What can go wrong with an image: a table from the tools' own words to one sentence with the remedy
 #
@@ -227,7 +226,8 @@ class Registry:
     """Calls of skopeo with temporary files in `folder`."""
 
     def __init__(self, tools: Tools, folder: Path, access: Access) -> None:
-        self._tools, self._folder, self._patience_seconds = tools, folder, access.patience_seconds
+        self._tools, self._folder = tools, folder
+        self._patience = Retry(access.patience_seconds, passes=_is_passing, pauses=PAUSES_SECONDS)
         self._options: list[str] = []
         for name in ("home", "registries.d", "tmp"):
             (folder / name).mkdir(parents=True, exist_ok=True)
@@ -273,16 +273,7 @@ class Registry:
 
     def _ask(self, words: list[str], reference: Reference, seconds: int | None = ASK_SECONDS) -> bytes:
         """The answer of skopeo; after silence or a temporary error it asks again for a while."""
-        end = time.monotonic() + self._patience_seconds
-        for pause in itertools.chain(PAUSES_SECONDS, itertools.repeat(PAUSES_SECONDS[-1])):
-            try:
-                return self._run(words, reference, seconds)
-            except ImageError as e:
-                if e.kind is not Kind.LATER or time.monotonic() + pause > end:
-                    raise
-                log.warning("%s; it is asked again", e)
-            time.sleep(pause)
-        raise AssertionError("unreachable")
+        return self._patience.ask(lambda: self._run(words, reference, seconds))
 
     def _run(self, words: list[str], reference: Reference, seconds: int | None) -> bytes:
         if not self._tools.skopeo:
@@ -308,6 +299,10 @@ class Registry:
         names = {"HOME": "home", "TMPDIR": "tmp", "XDG_RUNTIME_DIR": "home"}
         trusted = {"SSL_CERT_DIR": ":".join(["/etc/ssl/certs", *self._trusted])} if self._trusted else {}
         return {**os.environ, **trusted, **{name: str(self._folder / path) for name, path in names.items()}}
+
+
+def _is_passing(e: Exception) -> bool:
+    return isinstance(e, ImageError) and e.kind is Kind.LATER
 
 
 def architecture() -> str:

@@ -27,7 +27,7 @@ from spotsurfer_agent.prepare.inputs.cache import Cache
 from spotsurfer_agent.prepare.inputs.download import PATIENCE_SECONDS, THREADS, Fetching, Want, changed
 from spotsurfer_agent.prepare.inputs.shared_file_systems import Shares
 from spotsurfer_agent.prepare.inputs.sources import InputTrouble, Kind, Seen, Sources
-from spotsurfer_agent.store.retry import Retry
+from spotsurfer_agent.store.layers import Retry
 
 log = logging.getLogger(__name__)
 NAME = "inputs"  # of the mount, of its mount point in the job's scratch, and of the link to the view

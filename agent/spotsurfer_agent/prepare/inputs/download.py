@@ -16,7 +16,7 @@ from spotsurfer_wire.messages import Pinned
 from spotsurfer_agent.prepare.inputs import sources
 from spotsurfer_agent.prepare.inputs.cache import Cache, Partial, sha256_of
 from spotsurfer_agent.prepare.inputs.sources import InputTrouble, Kind, Seen, Sources
-from spotsurfer_agent.store.retry import Retry
+from spotsurfer_agent.store.layers import Retry
 
 THREADS = 16  # requests at once: a single one spends most time waiting for answers
 PART_BYTES = 32 << 20  # of a large file, asked for at once

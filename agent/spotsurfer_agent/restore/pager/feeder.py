@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import math
 import os
 import threading
 import time
@@ -25,6 +26,7 @@ from spotsurfer_wire.manifest import Extents
 from spotsurfer_wire.store.port import StoreError
 
 from spotsurfer_agent.criu.images import Pagemap, PageRun
+from spotsurfer_agent.store.layers import Retry
 
 # ---- Layout: which chunk holds which page of an image, and which pages consist of a chunk
 
@@ -192,7 +194,7 @@ AROUND = 16  # pages around a wanted one that are put first
 BEHIND = 2  # fetches ahead that go on while the job waits
 WAIT_SECONDS = 0.008  # a longer wait means a distant store, not a busy disk or processor: more fetches at once hide that
 WAIT_SHARE = 0.2  # weight of the newest fetch in the average wait
-RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
+PAUSES_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 class Taker(Protocol):
@@ -361,19 +363,15 @@ class Feeder:
 
     def _fetched(self, chunk: int) -> Buffer:
         """Fetch a chunk, and wait while the store fails: the agent decides if this machine still owns the job."""
-        tries = 0
-        while True:
-            try:
-                data = self._fetch(chunk)
-            except StoreError as e:
-                if self._ended or not self._patient:
-                    raise
-                self.trouble = str(e)
-                time.sleep(RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)])
-                tries += 1
-            else:
-                self.trouble = ""
-                return data
+        data = Retry(math.inf, passes=self._passes, pauses=PAUSES_SECONDS).ask(lambda: self._fetch(chunk))
+        self.trouble = ""
+        return data
+
+    def _passes(self, e: Exception) -> bool:
+        if self._ended or not self._patient or not isinstance(e, StoreError):
+            return False
+        self.trouble = str(e)
+        return True
 
     def _bring(self, uses: list[Use], data: Buffer, wanted: Wanted | None) -> None:
         base = address(data)

@@ -31,9 +31,9 @@ from spotsurfer_agent.host import shim_protocol
 from spotsurfer_agent.linux import syscalls
 from spotsurfer_agent.restore.pager.feeder import Layout, in_order
 from spotsurfer_agent.restore.pager_process import BLAME_IMAGE, BLAME_MACHINE, BLAME_STORE, PagerPlan
-from spotsurfer_agent.store.cache import CachedStore, DiskCache
+from spotsurfer_agent.store.cache import DiskCache
 from spotsurfer_agent.store.credentials import StoreAccess
-from spotsurfer_agent.store.retry import RetryingStore
+from spotsurfer_agent.store.layers import CachedStore, RetryingStore
 
 # ---- Image files that CRIU gets in another form than it wrote them, because it could not restore that one
 #
