@@ -169,7 +169,7 @@ def test_a_full_cache_holds_what_it_can_and_says_so(tmp_path: Path) -> None:
 def test_room_for_the_jobs_files_stays_free_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(tmp_path, bytes_max=9000)
     disk = 9000
-    monkeypatch.setattr(cache, "_free", lambda _: disk - scene.cache.held_bytes)
+    monkeypatch.setattr(cache, "free_bytes", lambda _: disk - scene.cache.held_bytes)
     scene.commit("000001-000001", *(chunk(n) for n in range(9)))
     image_with_files = replace(
         image("000001-000001", *(chunk(n) for n in range(9))),

@@ -16,7 +16,7 @@ from spotsurfer_agent.engines.app import AppEngine
 from spotsurfer_agent.engines.criu import CriuEngine
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.linux import syscalls
-from spotsurfer_agent.prepare.images.cache import ImageRules
+from spotsurfer_agent.prepare.images.registry import ImageRules
 from spotsurfer_wire import messages, object_keys, sealed_objects
 from spotsurfer_wire.crypto import Keys
 from spotsurfer_wire.messages import Spec

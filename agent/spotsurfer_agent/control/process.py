@@ -25,7 +25,7 @@ from spotsurfer_agent.host.tools import ToolMissing, Tools
 from spotsurfer_agent.host.usage import Gpus, Sampler
 from spotsurfer_agent.linux import syscalls
 from spotsurfer_agent.ports.engine import Engine
-from spotsurfer_agent.prepare.images.cache import ImageRules
+from spotsurfer_agent.prepare.images.registry import ImageRules
 from spotsurfer_agent.prepare.inputs.delivery import JobInputs
 from spotsurfer_agent.shim.client import GROUPS
 from spotsurfer_agent.store.cache import DiskCache

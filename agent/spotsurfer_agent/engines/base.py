@@ -30,7 +30,8 @@ from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.ports.engine import EngineError, SaveRequest, Status, Still, WorkloadState
 from spotsurfer_agent.prepare import environment
 from spotsurfer_agent.prepare.environment import PATH, UnknownUser, World
-from spotsurfer_agent.prepare.images.cache import ImageRules, Images
+from spotsurfer_agent.prepare.images.cache import Images
+from spotsurfer_agent.prepare.images.registry import ImageRules
 from spotsurfer_agent.restore import compatibility, pager_process
 from spotsurfer_agent.shim import output
 from spotsurfer_agent.shim.client import ShimClient, killed, near_miss

@@ -1,16 +1,19 @@
-"""Objects fetched ahead, in a folder of the machine's disk.
+"""Caches on a machine's disk: how each finds room and keeps others out, and the one for objects fetched ahead.
 
-It keeps only objects whose name determines their content: chunks, packs, manifests. They are in their stored form, so a reader
-checks them like any other. The folder is only a cache: missing objects come from the store. It is emptied when an agent begins,
-because its files are not durable.
+That one keeps only objects that never change: chunks, packs, manifests. They are in their stored form, so a reader checks them
+like any other. Missing objects come from the store. The folder is emptied when an agent begins, because its files are not
+durable.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
 import secrets
 import shutil
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 import xxhash
@@ -19,13 +22,40 @@ MARK_BYTES = 8  # behind each object: detects damage; the reader detects forgery
 FREE_SHARE = 0.5  # of the free disk space may be used by default
 
 
+def free_bytes(folder: Path) -> int:
+    """Free bytes of the disk that holds a folder, or will."""
+    place = next(p for p in (folder, *folder.parents) if p.exists())
+    return shutil.disk_usage(place).free
+
+
+def evict(unused: Iterable[Path], remove: Callable[[Path], None], fits: Callable[[], bool]) -> bool:
+    """Remove what is not in use, in this order, until something new fits; False if it does not fit then either."""
+    for path in unused:
+        if fits():
+            return True
+        remove(path)
+    return fits()
+
+
+@contextlib.contextmanager
+def locked(path: Path, how: int = fcntl.LOCK_EX) -> Iterator[None]:
+    """Hold a lock of flock(2) among processes, in a file of the cache's folder. Raises OSError."""
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, how)
+        yield
+    finally:
+        os.close(fd)
+
+
 class DiskCache:
     """A folder of objects by key, of at most so many bytes. Safe for several threads, and to be read by other processes."""
 
     def __init__(self, folder: Path, bytes_max: int = 0) -> None:
         """`bytes_max` 0: half of what is free on the disk now."""
         self.folder = folder
-        self.bytes_max = bytes_max or int(_free(folder) * FREE_SHARE)
+        self.bytes_max = bytes_max or int(free_bytes(folder) * FREE_SHARE)
         self.spared_bytes = 0  # of the disk to leave free for others
         self._lock = threading.Lock()
         self._sizes: dict[str, int] = {}  # what this process put there
@@ -42,7 +72,7 @@ class DiskCache:
     def put(self, key: str, data: bytes) -> bool:
         """Keep an object; False if the disk or the limit has no room."""
         with self._lock:
-            if self.held_bytes + len(data) > self.bytes_max or _free(self.folder) - len(data) < self.spared_bytes:
+            if self.held_bytes + len(data) > self.bytes_max or free_bytes(self.folder) - len(data) < self.spared_bytes:
                 return False
             self._sizes[key] = len(data)
         path = self._path(key)
@@ -96,8 +126,3 @@ class DiskCache:
 
 def _mark(data: bytes) -> bytes:
     return xxhash.xxh3_64_digest(data)
-
-
-def _free(folder: Path) -> int:
-    place = next(p for p in (folder, *folder.parents) if p.exists())
-    return shutil.disk_usage(place).free

@@ -21,6 +21,7 @@ from spotsurfer_wire.container_image import Reference
 from spotsurfer_agent.host import tools
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.linux import syscalls
+from spotsurfer_agent.ports.engine import EngineError
 from spotsurfer_agent.store.layers import Retry
 
 # ---- What can go wrong with an image: a table from the tools' own words to one sentence with the remedy
@@ -36,12 +37,8 @@ class Kind(StrEnum):
     MACHINE = "refused"  # this machine can't hold the image: another type may
 
 
-class ImageError(Exception):
-    """One sentence for the user."""
-
-    def __init__(self, kind: Kind, sentence: str) -> None:
-        super().__init__(sentence)
-        self.kind = kind
+class ImageError(EngineError):
+    """A job can't have its image here. `kind` is a `Kind`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,48 +201,40 @@ INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.di
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a name means now, for this machine's architecture."""
+class ImageRules:
+    """How images are fetched and kept."""
 
-    digest: str
-    config: ImageConfig
-    packed_bytes: int  # of its layers, as they are sent
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """How registries may be spoken to."""
-
-    insecure: tuple[str, ...] = ()  # these may speak without TLS
-    auth: bytes | None = field(default=None, repr=False)  # a containers-auth.json
-    patience_seconds: float = 30.0
-    authorities: str = ""  # in PEM, besides the machine's own
+    cache_bytes: int = 0  # all images of a machine; 0 = half of its disk
+    insecure: tuple[str, ...] = ()  # registries that may speak without TLS
+    patience_seconds: float = 30.0  # a registry that does not answer is asked again for so long
+    authorities: str = ""  # certificates in PEM that registries are trusted by, besides the machine's own
 
 
 class Registry:
     """Calls of skopeo with temporary files in `folder`."""
 
-    def __init__(self, tools: Tools, folder: Path, access: Access) -> None:
+    def __init__(self, tools: Tools, folder: Path, rules: ImageRules, auth: bytes | None) -> None:
+        """`auth`: a containers-auth.json."""
         self._tools, self._folder = tools, folder
-        self._patience = Retry(access.patience_seconds, passes=_is_passing, pauses=PAUSES_SECONDS)
+        self._patience = Retry(rules.patience_seconds, passes=_is_passing, pauses=PAUSES_SECONDS)
         self._options: list[str] = []
         for name in ("home", "registries.d", "tmp"):
             (folder / name).mkdir(parents=True, exist_ok=True)
-        places = "".join(f"[[registry]]\nlocation = {json.dumps(host)}\ninsecure = true\n" for host in access.insecure)
+        places = "".join(f"[[registry]]\nlocation = {json.dumps(host)}\ninsecure = true\n" for host in rules.insecure)
         (folder / "registries.conf").write_text(places)
         self._trusted = [tools.certificates] if tools.certificates else []
-        if access.authorities:
+        if rules.authorities:
             (folder / "authorities").mkdir(exist_ok=True)
-            (folder / "authorities/ours.pem").write_text(access.authorities)
+            (folder / "authorities/ours.pem").write_text(rules.authorities)
             self._trusted.append(str(folder / "authorities"))
-        if access.auth is not None:
+        if auth is not None:
             path = folder / "auth.json"
             path.touch(mode=0o600)
-            path.write_bytes(access.auth)
+            path.write_bytes(auth)
             self._options = ["--authfile", str(path)]
 
-    def find(self, reference: Reference) -> Found:
-        """Look a name up. Raises ImageError."""
+    def find(self, reference: Reference) -> tuple[str, int]:
+        """What a name means for this machine's architecture: digest, and bytes of its packed layers. Raises ImageError."""
         raw = self._ask(["inspect", "--raw", *self._options, reference.asked], reference)
         manifest, digest = _json(raw, reference), "sha256:" + hashlib.sha256(raw).hexdigest()
         if reference.digest and digest != reference.digest:
@@ -253,7 +242,8 @@ class Registry:
         if manifest.get("mediaType") in INDEXES or "manifests" in manifest:
             digest = _chosen(manifest, reference)
             manifest = _json(self._ask(["inspect", "--raw", *self._options, reference.at(digest)], reference), reference)
-        return Found(digest, self.config(reference, digest), _packed(manifest))
+        self.config(reference, digest)  # refuses an image for other machines
+        return digest, sum(int(x.get("size", 0)) for x in manifest.get("layers") or [])
 
     def config(self, reference: Reference, digest: str) -> ImageConfig:
         """The configuration of one image. Raises ImageError, also if it is made for other machines."""
@@ -335,10 +325,6 @@ def _wrong(reference: Reference, made_for: str) -> ImageError:
         f"the image {reference.asked.removeprefix('docker://')} is made for {made_for or 'nothing'}, this machine is "
         f"linux/{architecture()}: build it for that too, or ask for another machine type",
     )
-
-
-def _packed(manifest: dict[str, Any]) -> int:
-    return sum(int(x.get("size", 0)) for x in manifest.get("layers") or [])
 
 
 def _size(folder: Path) -> int:
