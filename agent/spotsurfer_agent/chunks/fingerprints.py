@@ -70,7 +70,7 @@ class Printer:
         return b"".join(map(xxhash.xxh3_128_digest, self._pages[: count // PAGE]))  # faster than to slice page by page
 
 
-def pairs(prints: bytes) -> Pairs:
+def pairs(prints: Buffer) -> Pairs:
     """As numbers."""
     return np.frombuffer(prints, dtype=np.uint64).reshape(-1, 2)
 
@@ -126,7 +126,7 @@ class Index:
         self.begins: dict[str, int] = {}
         self.lengths: dict[str, int] = {}
         parts, total = list[Numbers](), 0
-        for entry in sorted((e for e in image.image if is_pages(e)), key=lambda e: e.path):
+        for entry in sorted(filter(is_pages, image.image), key=lambda e: e.path):
             self.begins[entry.path], self.lengths[entry.path] = total, entry.size // PAGE
             parts.append(refs(entry.extents, entry.size // PAGE))
             total += entry.size // PAGE
@@ -147,7 +147,7 @@ class Index:
         return memoryview(self._prints)
 
     def _rows(self) -> Pairs:
-        return np.frombuffer(self._prints, dtype=np.uint64).reshape(-1, 2)
+        return pairs(self._prints)
 
     def fill(self, name: str, prints: bytes) -> None:
         """Fingerprints of the pages of a file, from its beginning; what lies behind its end is ignored."""
@@ -347,15 +347,10 @@ class Bases:
         index = Index(image)
         for name, found in prints:
             index.fill(name, found)
-        self.learned(image, index)
-
-    def learned(self, image: Manifest, index: Index | None) -> None:
-        """This checkpoint was committed, or restored: then with None, because its fingerprints already lie at `path`."""
-        self._held = {image.id: Base(_by_digest(image), index)} if index is not None else {}
+        self._held = {image.id: Base(_by_digest(image), index)}
         try:
             self._folder.mkdir(exist_ok=True)
-            if index is not None:
-                index.save(self.path(image.id))
+            index.save(self.path(image.id))
         except OSError as e:
             log.warning("the fingerprints of checkpoint %s can't be kept: %s", image.id, e)
         for old in self._folder.glob("*"):

@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from spotsurfer_wire import clock, json_codec, object_keys
 from spotsurfer_wire.json_codec import ProtocolError
 from spotsurfer_wire.messages import AgentConfig
 from spotsurfer_wire.sealed_objects import CONFIG, HOST_KEY, BadHandout, Handout, unseal_handout
-from spotsurfer_wire.store.obstore import SECRET_OPTIONS, ObstoreStore, open_store
-from spotsurfer_wire.store.port import StoreError
+from spotsurfer_wire.store.obstore import SECRET_OPTIONS, ObstoreStore, fsync, open_store
+from spotsurfer_wire.store.port import ObjectStore, StoreError
 
 # ---- Credentials: the ones that were handed out, renewed in time
 #
@@ -42,14 +42,6 @@ class NoCredentials(Exception):
     """None were handed out yet."""
 
 
-class Reading(Protocol):
-    """The one method of a store that this needs."""
-
-    def get(self, key: str) -> bytes | None:
-        """The whole object, or None. Raises StoreError."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Claim:
     """Whose credentials they are, and what opens them."""
@@ -69,13 +61,13 @@ class Credentials:
     def __init__(
         self,
         claim: Claim,
-        store: Callable[[], Reading],
+        store: Callable[[], ObjectStore],
         first: Handout | None = None,
         now: Callable[[], float] = clock.monotonic,
     ) -> None:
         """`store` opens the store with the machine's own rights; it is called once, when it is needed."""
         self.claim, self._open, self._now = claim, store, now
-        self._store: Reading | None = None
+        self._store: ObjectStore | None = None
         self._held = first
         self._next = now() + (_interval(first) if first is not None else 0.0)
         self._looked_at = float("-inf")
@@ -275,8 +267,4 @@ def _write(path: Path, data: bytes) -> None:
         f.flush()
         os.fsync(f.fileno())
     fresh.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    fsync(path.parent)
