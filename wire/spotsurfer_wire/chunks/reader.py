@@ -69,8 +69,6 @@ class SharedCache(Generic[B]):
 
 # ---- The reader: from chunks in the store to plain bytes
 
-KEPT_PART = 2  # of the memory: half is for what is kept, half for what was fetched ahead and not asked for yet
-
 
 class BadChunk(Exception):
     """A chunk is missing, damaged or described in a way that can't be; the sentence names it."""
@@ -81,10 +79,10 @@ class Reader:
 
     def __init__(self, store: ObjectStore, job: str, keys: Keys, limits: Limits = USUAL) -> None:
         self._store, self._job, self._keys, self._limits = store, job, keys, limits
-        self._plain = SharedCache[bytes](limits.memory_bytes // KEPT_PART)
-        self._packs = SharedCache[bytes](limits.memory_bytes // KEPT_PART // 4)
+        self._plain = SharedCache[bytes](limits.kept_bytes)
+        self._packs = SharedCache[bytes](limits.kept_bytes // 4)
         self._touched: set[str] = set()  # packs of which a part was read
-        self._room = Room(limits.memory_bytes // KEPT_PART)
+        self._room = Room(limits.kept_bytes)
         self._asked: set[str] = set()  # digests: nobody needs these ahead any more
         self._waiting: dict[str, tuple[int, Future[bytes]]] = {}  # fetched ahead, not asked for yet, with bytes of the room
         self._lock = threading.Lock()
