@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# ---- GPUs as a driver describes them
-
 
 @dataclass(frozen=True, slots=True)
 class Card:

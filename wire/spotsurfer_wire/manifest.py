@@ -147,8 +147,6 @@ class Extents:
         return self
 
 
-# ---- The manifest
-
 MANIFEST_BYTES_MAX = 256 << 20  # a limit on what a hostile or torn object may unpack to
 CHUNK_BYTES_MAX = 16 << 20  # what a reader accepts from any writer
 PACK_BYTES_MAX = 64 << 20
@@ -226,9 +224,6 @@ class Manifest:
         return [*self.image, *self.scratch]
 
 
-# ---- To bytes and back
-
-
 def encode(manifest: Manifest, keys: Keys) -> bytes:
     """Bytes of the object, sealed; encrypted if the keys require it."""
     raw = json_codec.plain(dataclasses.replace(manifest, chunks=[]))
@@ -288,9 +283,6 @@ def _decoded(data: bytes, keys: Keys) -> Manifest:
 
 def _opened(body: bytes, keys: Keys) -> bytes:
     return AESGCM(keys.cipher).decrypt(body[:NONCE_BYTES], body[NONCE_BYTES:], MARK)
-
-
-# ---- The table of chunks
 
 
 def is_digest(text: str) -> bool:

@@ -22,6 +22,8 @@ from spotsurfer_wire.linux.buffers import PAGE, Buffer
 from spotsurfer_wire.manifest import Entry, Extents, Manifest, Stored, live_bytes
 from spotsurfer_wire.store.port import ObjectStore, StoreError
 
+log = logging.getLogger(__name__)
+
 # ---- Fingerprints: 16 bytes that identify a page, so that nothing else of it must be kept
 #
 # Pages with equal fingerprints are taken for equal, without a comparison. So nobody may be able to construct two such pages,
@@ -187,8 +189,6 @@ class Index:
             if self._file is not None:
                 self._file.madvise(mmap.MADV_DONTNEED)
 
-    # ------------------------------------------------------------ on the machine's disk
-
     def save(self, path: Path) -> None:
         """Keep the tables in a file, not in memory; a restarted agent finds them there. Call after `fill`. Raises OSError."""
         head = json.dumps({"checkpoint": self.checkpoint, "lengths": self.lengths}).encode()
@@ -305,8 +305,6 @@ def joined(chunk: Numbers, page: Numbers) -> npt.NDArray[np.uint64]:
 
 
 # ---- Bases: what the store surely holds of this job, chunks by digest and pages by fingerprint, of a save's base
-
-log = logging.getLogger(__name__)
 
 FOLDER, SUFFIX = "pages", ".prints"
 

@@ -101,9 +101,6 @@ class _Pack:
         return b"".join(self._parts)
 
 
-# ---- The table of chunks for the manifest, which grows during a save
-
-
 @dataclass(frozen=True, slots=True)
 class Content:
     """The content of a file, independent of any table: extents, and the chunks that their numbers mean."""
@@ -137,9 +134,6 @@ class Table:
     def extents_of(self, content: Content) -> Extents:
         """The extents of a content, with the numbers of this table."""
         return content.extents.moved([self.index_of(c) for c in content.chunks])
-
-
-# ---- The writer
 
 
 class Cancelled(Exception):
@@ -240,8 +234,6 @@ class Writer:
         else:
             self.cancel()
 
-    # ------------------------------------------------------------ in the threads
-
     def _guarded(self, work: Callable[[_Piece], None], piece: _Piece) -> None:
         try:
             if self._failure is not None:
@@ -318,8 +310,6 @@ class Writer:
         with self._lock:
             self.sent_bytes += len(stored)
             self.new_bytes += len(stored) if fresh else 0
-
-    # ------------------------------------------------------------ accounts
 
     def _release(self, piece: _Piece, still: int) -> None:
         """The handed-in buffer is free; `still` bytes of another form of it are not."""

@@ -303,9 +303,6 @@ def _note(data: bytes) -> str:
     return ""
 
 
-# ---- Comparing
-
-
 def _same(theirs: str, ours: str) -> bool:
     return theirs == ours
 

@@ -20,6 +20,8 @@ from spotsurfer_wire.sealed_objects import CONFIG, HOST_KEY, BadHandout, Handout
 from spotsurfer_wire.store.obstore import SECRET_OPTIONS, ObstoreStore, fsync, open_store
 from spotsurfer_wire.store.port import ObjectStore, StoreError
 
+log = logging.getLogger(__name__)
+
 # ---- Credentials: the ones that were handed out, renewed in time
 #
 # The controller writes them to one object of the store, which this machine reads with its instance role. Before half of their
@@ -31,7 +33,6 @@ from spotsurfer_wire.store.port import ObjectStore, StoreError
 # lease lapses and its job stands frozen until newer ones are there. Exactly that happens if the controller is away for longer
 # than half of a lifetime.
 
-log = logging.getLogger(__name__)
 SHARE = 8  # reads of the object in one lifetime of its credentials
 AGAIN_SECONDS = 2.0  # between reads while there are none, and after a refusal
 LONGEST_SECONDS = 600.0

@@ -20,8 +20,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# ---- Retries
-
 PATIENCE_SECONDS = 30.0  # from the first failure of a call: half of the usual lease
 PAUSES_SECONDS = (0.2, 0.5, 1.0, 2.0)  # the last one again and again
 
@@ -57,9 +55,6 @@ class Retry:
                     raise
             self.wait(pause)
         raise AssertionError("unreachable")
-
-
-# ---- Layers
 
 
 class StoreLayer:

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from spotsurfer_wire.linux.memory import free_bytes
 
-# ---- A number of bytes that several threads share
-
 
 class Room:
     """`take` waits until there is room. One piece that is larger than all of it may be alone in it."""
@@ -44,8 +42,6 @@ class Room:
         """Bytes in use now."""
         return self._used
 
-
-# ---- What saves and restores may use of a machine
 
 MEMORY_BYTES_MIN = 64 << 20  # a few of the largest chunks on their way at once
 ROOM_PART = 4  # of what is free; an image that is read may take half of it

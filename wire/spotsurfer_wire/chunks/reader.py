@@ -67,9 +67,6 @@ class SharedCache(Generic[B]):
             self._used -= len(self._kept.popitem(last=False)[1])
 
 
-# ---- The reader: from chunks in the store to plain bytes
-
-
 class BadChunk(Exception):
     """A chunk is missing, damaged or described in a way that can't be; the sentence names it."""
 
@@ -124,8 +121,6 @@ class Reader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    # ------------------------------------------------------------ parts
 
     def _fetched(self, chunk: Stored) -> bytes:
         stored = self._stored(chunk)

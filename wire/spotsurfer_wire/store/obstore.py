@@ -141,8 +141,6 @@ def _nameless(folder: Path, direct: int) -> int:
     return os.open(folder, flags, 0o644)
 
 
-# ---- The store
-
 ABSENT = (NotFoundError, FileNotFoundError)
 RETRY_SECONDS = 10.0  # obstore's default of 180 s would hide an outage from the lease
 # obstore's words for a server that gave no whole answer, or one that means "later". A local store gives neither.

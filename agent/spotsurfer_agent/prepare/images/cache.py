@@ -37,6 +37,8 @@ from spotsurfer_agent.prepare.images.registry import (
 )
 from spotsurfer_agent.store.cache import evict, free_bytes, locked
 
+log = logging.getLogger(__name__)
+
 
 def check_architecture(pin: Pin, architecture: str) -> None:
     """A pin for another architecture can't be followed here. Raises ImageError."""
@@ -275,8 +277,6 @@ def used_bytes(folder: Path) -> int:
 
 
 # ---- From a name to an unpacked image on this machine: resolve, pin, fetch, unpack, put in place; each once
-
-log = logging.getLogger(__name__)
 
 
 class Images:

@@ -24,6 +24,8 @@ from spotsurfer_agent.linux import syscalls
 from spotsurfer_agent.ports.engine import EngineError
 from spotsurfer_agent.store.layers import Retry
 
+log = logging.getLogger(__name__)
+
 # ---- What can go wrong with an image: a table from the tools' own words to one sentence with the remedy
 #
 # The tools are skopeo and umoci. If no row matches, their own words are shown.
@@ -150,9 +152,6 @@ def gist(said: str) -> str:
     return text if len(text) <= 200 else "…" + text[-199:]
 
 
-# ---- The image's configuration: entry point, environment, working folder, user
-
-
 @dataclass(frozen=True, slots=True)
 class ImageConfig:
     """The part of an image's configuration that counts here."""
@@ -189,8 +188,6 @@ class ImageConfig:
 # ---- Calls of skopeo: asking a registry what a name means, and fetching an image by its digest
 #
 # Signatures are not checked: the digest, which is the job's, determines what is fetched.
-
-log = logging.getLogger(__name__)
 
 ASK_SECONDS = 60
 STALL_SECONDS = 120.0  # a download without a new byte for so long is given up
@@ -258,8 +255,6 @@ class Registry:
         """Fetch an image into an OCI layout below `into`, every layer checked against its digest. Raises ImageError."""
         call = ["copy", "--quiet", *(["--src-authfile", *self._options[1:]] if self._options else [])]
         self._ask([*call, reference.at(digest), f"oci:{into}:{LAYOUT}"], reference, seconds=None)
-
-    # ------------------------------------------------------------ the call
 
     def _ask(self, words: list[str], reference: Reference, seconds: int | None = ASK_SECONDS) -> bytes:
         """The answer of skopeo; after silence or a temporary error it asks again for a while."""

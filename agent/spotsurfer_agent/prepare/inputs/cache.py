@@ -58,8 +58,6 @@ class Cache:
         self._good: set[str] = set()  # digests that this process found whole
         self._lock = threading.Lock()
 
-    # ------------------------------------------------------------ what is there
-
     def link(self, digest: str, target: Path) -> bool:
         """Link a file into a view; False if the cache does not hold it. Raises OSError."""
         with self._shared():
@@ -92,8 +90,6 @@ class Cache:
         """Whether the file is there and whole."""
         with self._shared():
             return self._is_whole(digest)
-
-    # ------------------------------------------------------------ how it gets there
 
     def begin(self, name: str, *, wait: bool) -> Partial | None:
         """The right to fetch this name, with an empty file; None if another has it and `wait` is not set."""
@@ -137,8 +133,6 @@ class Cache:
                 return
         raise InputTrouble(Kind.FULL, wanted=wanted, free=max(0, self._free()))
 
-    # ------------------------------------------------------------ views
-
     def fresh_view(self, owner: str) -> Path:
         """An empty folder for one job; leftovers of an earlier try are removed."""
         path = self.view(owner)
@@ -154,8 +148,6 @@ class Cache:
     def drop_view(self, owner: str) -> None:
         """The job has left this machine; its files may be removed when room is needed."""
         shutil.rmtree(self.view(owner), ignore_errors=True)
-
-    # ------------------------------------------------------------ inside
 
     def _object(self, digest: str) -> Path:
         return self.folder / "objects" / digest[:2] / digest

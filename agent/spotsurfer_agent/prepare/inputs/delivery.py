@@ -99,8 +99,6 @@ class Delivery:
             self._ready = None
             self.cache.drop_view(self._owner)
 
-    # ------------------------------------------------------------ the first start, and later ones
-
     def _first(self, spec: Spec, store: FileStore, halt: Callable[[], None]) -> Pins:
         seen = self._look(spec.fetches)
         _apart(seen)
@@ -200,16 +198,11 @@ def _as_pinned(pin: Pinned, fetches: list[Fetch]) -> Seen:
     return Seen((exact or mine or fetches)[0], pin.source, at.key, pin.path, pin.size, pin.version)
 
 
-# ---- Mounts of a job's inputs and shared file systems
-
-
 def input_mounts(spec: Spec, base: str) -> list[Mount]:
     """In the order of mounting, after the job's scratch. They depend only on the specification: every machine has the same."""
     fetched = [Mount(NAME, f"{base}/job/{NAME}", f"{base}/{NAME}", True)] if spec.fetches else []
     return [*fetched, *shared_file_systems.mounts(spec, base)]
 
-
-# ---- Everything besides root and command: shared file systems, then fetched inputs
 
 FOLDER = "inputs-cache"  # in the agent's folder
 

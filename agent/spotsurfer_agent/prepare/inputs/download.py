@@ -97,8 +97,6 @@ class Fetching:
             raise _GivenUp
         self.halt()
 
-    # ------------------------------------------------------------ one file
-
     def _one(self, w: Want, parts: ThreadPoolExecutor, *, wait: bool) -> Pinned | None:
         """The file in the view; None if another process fetches it just now."""
         self._look()

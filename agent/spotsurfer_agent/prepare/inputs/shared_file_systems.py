@@ -71,8 +71,6 @@ class Shares:
                 self._leave(at)
                 at.rmdir()
 
-    # ------------------------------------------------------------ one
-
     def _is_there(self, share: Share, at: Path) -> bool:
         line = _lines().get(str(at))
         return line is not None and (share.type == BIND or line.kind.rstrip("4") == share.type.rstrip("4"))

@@ -37,6 +37,8 @@ from spotsurfer_agent.restore.pager.image_files import Streamer
 from spotsurfer_agent.restore.pager.process_memory import HAND_THREADS, Workers, leave, serve
 from spotsurfer_agent.restore.pager_process import BLAME_IMAGE, ORDER, STATE, Loss, PagerPlan, PagerState, Phase
 
+log = logging.getLogger("pager")
+
 # ---- The choice: does it help if the pager brings memory itself, behind the running job or before it runs?
 
 SMALL_BYTES = 16 << 20  # a smaller memory is there before anybody notices
@@ -189,7 +191,6 @@ def _clone() -> int:
 
 # ---- The pager
 
-log = logging.getLogger("pager")
 CRIU_ENDS_SECONDS = 5.0
 AHEAD_PART = 4  # of the memory, for chunks that are fetched before a task can take them
 _saying = threading.Lock()  # held while the state is written; the final state's writer keeps it, so that no other state follows
@@ -334,8 +335,6 @@ class Pager:
             index.save(path)
         except Exception as e:
             log.warning("the next save can't build on this checkpoint: %s", str(e) or type(e).__name__)
-
-    # ------------------------------------------------------------ when it can't be
 
     def _streamed(self, failure: Exception | None) -> None:
         if failure is not None:

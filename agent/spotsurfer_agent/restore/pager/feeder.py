@@ -28,6 +28,8 @@ from spotsurfer_wire.store.port import StoreError
 from spotsurfer_agent.criu.images import Pagemap, PageRun
 from spotsurfer_agent.store.layers import Retry
 
+log = logging.getLogger(__name__)
+
 # ---- Layout: which chunk holds which page of an image, and which pages consist of a chunk
 
 
@@ -186,10 +188,6 @@ def _windows(learned: bytes | None) -> list[tuple[int, int]]:
     return found[:WINDOWS_MAX]
 
 
-# ---- The feeder
-
-log = logging.getLogger(__name__)
-
 AROUND = 16  # pages around a wanted one that are put first
 BEHIND = 2  # fetches ahead that go on while the job waits
 WAIT_SECONDS = 0.008  # a longer wait means a distant store, not a busy disk or processor: more fetches at once hide that
@@ -291,8 +289,6 @@ class Feeder:
         with self._turn:
             self._ended = True
             self._turn.notify_all()
-
-    # ------------------------------------------------------------ a worker
 
     def _work(self) -> None:
         while (job := self._next()) is not None:

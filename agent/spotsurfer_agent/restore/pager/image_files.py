@@ -35,6 +35,8 @@ from spotsurfer_agent.store.cache import DiskCache
 from spotsurfer_agent.store.credentials import StoreAccess
 from spotsurfer_agent.store.layers import CachedStore, RetryingStore
 
+log = logging.getLogger(__name__)
+
 # ---- Image files that CRIU gets in another form than it wrote them, because it could not restore that one
 #
 # The layouts are those of CRIU's core.proto, timer.proto, fdinfo.proto, timerfd.proto, mm.proto, vma.proto and tty.proto.
@@ -107,8 +109,6 @@ def as_restorable(name: str, data: bytes) -> bytes:
     except (IndexError, KeyError, struct.error) as e:
         raise BadImage(f"{name} can't be read: {type(e).__name__}") from e
 
-
-# ---- The bytes of image files, straight from their chunks
 
 ZEROS = bytes(1 << 20)
 
@@ -215,9 +215,6 @@ def _zeros(count: int) -> Iterator[memoryview]:
         count -= len(piece)
 
 
-# ---- The pager's keys and store
-
-
 def keys_of_plan(plan: PagerPlan) -> Keys:
     """The job's keys."""
     return Keys.of_hex(plan.key, plan.lineage, plan.encrypts)
@@ -288,8 +285,6 @@ class Lender:
 
 
 # ---- The image server of `criu restore --stream`: CRIU asks for files by name and gets each through its own pipe
-
-log = logging.getLogger(__name__)
 
 SOCKET = "streamer-serve.sock"
 _YES, _NO = b"\x08\x01", b"\x08\x00"

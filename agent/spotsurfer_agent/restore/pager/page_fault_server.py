@@ -29,6 +29,8 @@ from spotsurfer_agent.linux.userfaultfd import Kind
 from spotsurfer_agent.restore.pager.feeder import Feeder, Layout, Order, Wanted
 from spotsurfer_agent.restore.pager.process_memory import NOBODY, PROCESSES_MAX, Run, Space, Standing, Workers, runs
 
+log = logging.getLogger(__name__)
+
 # ---- A lock that many may hold together, or one alone; waiting for it alone has priority, so that nobody waits for ever
 
 
@@ -155,8 +157,6 @@ class Task:
                 if self._standing is not None:
                     self._standing.close()
 
-    # ------------------------------------------------------------ pages
-
     def _put_now(self, first: int, last: int, source: int) -> bool:
         """False: the process is in the middle of a change and its message is not there yet."""
         while not self.over:
@@ -231,8 +231,6 @@ class Task:
         time.sleep(_PAUSE_SECONDS * tries)
         return False
 
-    # ------------------------------------------------------------ messages
-
     def _read(self) -> bool:
         """Read all messages; faults come last, because their answer depends on the others. True if there was any."""
         faults: list[int] = []
@@ -284,10 +282,6 @@ class Task:
             userfaultfd.wake(self.fd, address, PAGE)
         return True
 
-
-# ---- The server: all processes of a job
-
-log = logging.getLogger(__name__)
 
 SOCKET = "lazy-pages.socket"
 _RESTORED = 0x52535446
@@ -394,8 +388,6 @@ class Server:
         left = [(files[t.file], s) for t in self._tasks.values() for s in t.space.left()]
         lists = [file.chunks(s.run.at + s.first, s.run.at + s.last) for file, s in left]
         self._feeder.fetch_ahead([c for chunks in lists for c in chunks])
-
-    # ------------------------------------------------------------ CRIU
 
     def _hear(self, control: socket.socket) -> None:
         data = receive_exactly(control, 4)

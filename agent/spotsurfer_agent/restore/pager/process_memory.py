@@ -33,6 +33,8 @@ from spotsurfer_agent.restore.pager import image_files
 from spotsurfer_agent.restore.pager.feeder import Feeder, Layout, PagesFile, in_order
 from spotsurfer_agent.restore.pager_process import BLAME_IMAGE, BLAME_STORE, PagerPlan
 
+log = logging.getLogger(__name__)
+
 # ---- Space: what of a process's memory must be brought, and what of it is there. Pure: addresses and page numbers, no memory.
 #
 # A *run* is a stretch of addresses whose original content is contiguous in a file of pages. The process goes on while its
@@ -294,7 +296,6 @@ def leave(name: str, body: Callable[[], None]) -> NoReturn:
 # writable stretches (`process_memory.Standing`). Userfaultfd stays with the pager: a worker has no descriptor of it, and
 # holds none open.
 
-log = logging.getLogger(__name__)
 HAND_THREADS = 4  # of one process; more of them wait for each other
 PROCESSES_MAX = 250  # descriptors in one message, see unix(7)
 TELL_SECONDS = 0.2
@@ -383,9 +384,6 @@ class Workers:
 
 
 NOBODY = Workers(0, lambda *_: None)
-
-
-# ---- A worker
 
 
 def serve(plan: PagerPlan, image: Manifest, count: int, number: int, line: socket.socket) -> None:
