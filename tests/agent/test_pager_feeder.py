@@ -53,7 +53,7 @@ def most_at_once(monkeypatch: pytest.MonkeyPatch, seconds: float) -> int:
         return b""
 
     failures: list[Exception] = []
-    feeder = Feeder(cast("Layout", layout), fetch, lambda e, _: failures.append(e))
+    feeder = Feeder(cast("Layout", layout), fetch, failures.append)
     feeder.start(LIMIT)
     for chunk in range(60):
         feeder.want(Wanted(chunk, "pages-1.img", 0))
@@ -80,7 +80,7 @@ def test_a_fetch_that_fails_when_all_is_there_harms_nobody() -> None:
         raise StoreError("no answer")
 
     failures: list[Exception] = []
-    feeder = Feeder(cast("Layout", layout), fetch, lambda e, _: failures.append(e))
+    feeder = Feeder(cast("Layout", layout), fetch, failures.append)
     feeder.start(1)
     feeder.want(Wanted(0, "pages-1.img", 0))
     assert flies.wait(10)
@@ -116,7 +116,7 @@ def test_who_comes_when_a_chunk_in_flight_has_passed_his_file_gets_it_all_the_sa
         fetched.append(chunk)
         return bytes(4096)
 
-    feeder = Feeder(cast("Layout", layout), fetch, lambda e, _: failures.append(e))
+    feeder = Feeder(cast("Layout", layout), fetch, failures.append)
     feeder.tasks["early"].append(early)
     feeder.start(1)
     feeder.want(Wanted(7, "early", 0))

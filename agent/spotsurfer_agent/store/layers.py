@@ -49,7 +49,7 @@ class Retry:
                 if not self.passes(e):
                     raise
                 if until is None:
-                    log.warning("no answer, asking again for %.0f s: %s", self.seconds, e)
+                    log.warning("%s; asking again", e)
                     until = self.now() + self.seconds
                 if self.now() >= until:
                     raise

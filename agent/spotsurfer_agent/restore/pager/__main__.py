@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,7 +22,7 @@ from spotsurfer_wire.chunks.budget import PAGER
 from spotsurfer_wire.linux import memory, procfs
 from spotsurfer_wire.linux.buffers import PAGE
 from spotsurfer_wire.linux.memory import free_bytes
-from spotsurfer_wire.manifest import Extents, Manifest
+from spotsurfer_wire.manifest import Extents
 from spotsurfer_wire.store.port import StoreError
 
 from spotsurfer_agent.chunks.fingerprints import Index, is_pages_name, kept_as
@@ -32,7 +32,7 @@ from spotsurfer_agent.host import launch
 from spotsurfer_agent.host.cgroup import JobCgroup
 from spotsurfer_agent.linux import syscalls, userfaultfd
 from spotsurfer_agent.restore.pager import image_files, page_fault_server
-from spotsurfer_agent.restore.pager.feeder import Feeder, Order, Use, is_aligned
+from spotsurfer_agent.restore.pager.feeder import Feeder, Order, is_aligned
 from spotsurfer_agent.restore.pager.image_files import Streamer
 from spotsurfer_agent.restore.pager.process_memory import HAND_THREADS, Workers, leave, serve
 from spotsurfer_agent.restore.pager_process import BLAME_IMAGE, ORDER, STATE, Loss, PagerPlan, PagerState, Phase
@@ -66,7 +66,7 @@ def plain_because(maps: Mapping[int, Pagemap], files: Mapping[str, Extents], mac
     alike hold equal pages without sharing them, and CRIU brings all memory with one processor.
     """
     lazy = sum(m.lazy_pages for m in maps.values()) * PAGE
-    everything = _pages(files.values()) * PAGE
+    everything = sum(e.bytes for e in files.values())
     if not machine.faults:
         return "this kernel does not let us serve page faults"
     if lazy < SMALL_BYTES:
@@ -87,11 +87,6 @@ def worker_count(processors: int, image_bytes: int) -> int:
     """How many workers write memory into a job that stands still (`bench.gpu.bring` measures their benefit)."""
     few = processors < 2 * HAND_THREADS or image_bytes < HANDS_BYTES_MIN
     return 0 if few else min(processors // HAND_THREADS, HANDS_MAX)
-
-
-def _pages(files: Iterable[Extents]) -> int:
-    """Pages with data."""
-    return sum(e.bytes for e in files) // PAGE
 
 
 def _copied_bytes(held: Sequence[Extents]) -> int:
@@ -208,11 +203,12 @@ class Pager:
         self._image = manifest.decode(
             Path(plan.manifest).read_bytes(), image_files.keys_of_plan(plan), plan.job, plan.checkpoint
         )
-        self._hands = _hands(plan, self._image)
+        # As many workers as planned or useful, before any thread starts; none if the job runs meanwhile.
+        useful = worker_count(len(os.sched_getaffinity(0)), self._image.image_bytes)
+        count = 0 if plan.lazy else useful if plan.hands is None else plan.hands
+        self._hands = Workers(count, lambda number, line: serve(plan, self._image, count, number, line))
         self._store = image_files.store_of_plan(plan)
         self._content = image_files.content(plan, self._image, self._store, PAGER)
-        self._told = page_fault_server.Told()
-        self._trouble: Callable[[], str] = str  # why nothing comes just now
 
     def run(self) -> None:
         """Serve to the end. Raises what makes a restore impossible."""
@@ -253,11 +249,18 @@ class Pager:
         maps, layout = self._content.bringable(maps)
         order = Order(maps, layout, self._learned())
         feeder = Feeder(layout, self._content.once, self._failed, patient=self._plan.lazy)
-        still = dict if self._plan.lazy else self._numbers
-        server = page_fault_server.Server(
-            Path(self._plan.work), page_fault_server.Image(maps, layout, order), feeder, self._tell, still, self._hands
-        )
         eager = {m.file: m for m in maps.values()}
+
+        def tell(told: page_fault_server.Told) -> None:
+            state = _state(
+                Phase.ARRIVING if told.running else Phase.READY,
+                lazy=True,
+                arriving_bytes=told.missing_pages * PAGE,
+                faults=told.faults,
+                error=feeder.trouble,
+            )
+            with _saying, contextlib.suppress(OSError):  # a full disk: the old state stays, and the job must not suffer
+                state.write(self._folder)
 
         def content(name: str) -> Iterator[memoryview] | None:
             if name not in eager:
@@ -265,8 +268,15 @@ class Pager:
             parts = [(r.at * PAGE, (r.at + r.pages) * PAGE) for r in eager[name].runs if not r.lazy]
             return self._content.pieces(self._content.files[name], parts)
 
-        self._told, self._trouble = server.told, lambda: feeder.trouble
-        streamer = Streamer(Path(self._plan.images), content, self._streamed)
+        server = page_fault_server.Server(
+            Path(self._plan.work),
+            page_fault_server.Image(maps, layout, order),
+            feeder,
+            tell,
+            dict if self._plan.lazy else self._numbers,
+            self._hands,
+        )
+        streamer = Streamer(Path(self._plan.images), content, lambda e: self._failed(e) if e is not None else None)
         streamer.start()
         feeder.start(PAGER.puts)
         # Fetched before CRIU is ready. Afterwards the thread that puts a chunk fetches it: so it is in that processor's cache.
@@ -279,7 +289,10 @@ class Pager:
         except page_fault_server.CriuGone as e:
             raise (streamer.failure(CRIU_ENDS_SECONDS) or e) from None
         log.info("all memory is there: %d MB by %d threads, %d faults", total * PAGE >> 20, feeder.threads, server.told.faults)
-        self._learn(order)
+        fresh = self._folder / f"{ORDER}.new"
+        with contextlib.suppress(OSError):  # a full disk: it is a hint for the next restore
+            fresh.write_bytes(order.learned())
+            fresh.replace(self._folder / ORDER)
         self._done(lazy=True, faults=server.told.faults)
 
     def _numbers(self) -> dict[int, int]:
@@ -290,25 +303,12 @@ class Pager:
                 found[procfs.number_inside(pid)] = pid
         return found
 
-    def _learn(self, order: Order) -> None:
-        fresh = self._folder / f"{ORDER}.new"
-        with contextlib.suppress(OSError):  # a full disk: it is a hint for the next restore
-            fresh.write_bytes(order.learned())
-            fresh.replace(self._folder / ORDER)
-
     def _learned(self) -> bytes | None:
         try:
             return self._store.get(object_keys.order_key(self._plan.job))
         except StoreError as e:
             log.warning("the order of pages is not known: %s", e)
             return None
-
-    def _tell(self, told: page_fault_server.Told) -> None:
-        phase = Phase.ARRIVING if told.running else Phase.READY
-        arriving = told.missing_pages * PAGE
-        trouble = self._trouble()
-        with _saying, contextlib.suppress(OSError):  # a full disk: the old state stays, and the job must not suffer
-            _state(phase, lazy=True, arriving_bytes=arriving, faults=told.faults, error=trouble).write(self._folder)
 
     def _done(self, *, lazy: bool = False, faults: int = 0) -> None:
         with _saying:
@@ -336,20 +336,9 @@ class Pager:
         except Exception as e:
             log.warning("the next save can't build on this checkpoint: %s", str(e) or type(e).__name__)
 
-    def _streamed(self, failure: Exception | None) -> None:
-        if failure is not None:
-            self._failed(failure, [])
-
-    def _failed(self, e: Exception, uses: list[Use]) -> None:  # noqa: ARG002
+    def _failed(self, e: Exception) -> None:
         """Handle, in any thread, that the job can't get its memory."""
         give_up(self._plan, self._holders, e)
-
-
-def _hands(plan: PagerPlan, image: Manifest) -> Workers:
-    """As many workers as planned or useful; none if the job runs meanwhile. Call before any thread starts."""
-    wanted = worker_count(len(os.sched_getaffinity(0)), image.image_bytes) if plan.hands is None else plan.hands
-    count = 0 if plan.lazy else wanted
-    return Workers(count, lambda number, line: serve(plan, image, count, number, line))
 
 
 def give_up(plan: PagerPlan, holders: Holders, e: BaseException) -> NoReturn:

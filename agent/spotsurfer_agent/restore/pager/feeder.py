@@ -223,7 +223,7 @@ class Feeder:
         self,
         layout: Layout,
         fetch: Callable[[int], Buffer],
-        failed: Callable[[Exception, list[Use]], None],
+        failed: Callable[[Exception], None],
         *,
         patient: bool = True,
     ) -> None:
@@ -301,7 +301,7 @@ class Feeder:
                 if self._ended:  # all memory is there: chunks still on their way are not needed
                     return
                 log.exception("chunk %d can't be brought", chunk)
-                self._failed(e, uses)
+                self._failed(e)
                 return
             finally:
                 self._landed(chunk, wanted)

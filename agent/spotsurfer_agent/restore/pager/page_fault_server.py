@@ -185,7 +185,9 @@ class Task:
         want = last - first
         while at < last:
             want = min(want, last - at)
-            done, error = self._copy(run.start + at * PAGE, source + (at - first) * PAGE, want * PAGE)
+            what = run.start + at * PAGE, source + (at - first) * PAGE, want * PAGE
+            written = self._standing.copy(*what) if self._standing is not None else None
+            done, error = userfaultfd.copy(self.fd, *what) if written is None else written
             if done:
                 self._mark(run, at, at + done // PAGE)
                 at += done // PAGE
@@ -195,7 +197,8 @@ class Task:
                 self.over = True  # the process is gone, or became another program
                 return True  # others may still hold the descriptor: it is closed after them
             elif error == errno.EEXIST:
-                self._is_there(run, at)
+                self._mark(run, at, at + 1)
+                userfaultfd.wake(self.fd, run.start + at * PAGE, PAGE)
                 at += 1
             elif want > 1 and error in (errno.ENOENT, errno.EINVAL):
                 want = (want + 1) // 2  # it reaches across two mappings
@@ -207,17 +210,9 @@ class Task:
             want = last - at if done or error == errno.EEXIST else want
         return True
 
-    def _copy(self, to: int, source: int, length: int) -> tuple[int, int]:
-        written = self._standing.copy(to, source, length) if self._standing is not None else None
-        return userfaultfd.copy(self.fd, to, source, length) if written is None else written
-
     def _mark(self, run: Run, first: int, last: int) -> None:
         with self._noting:
             self.space.mark(run, first, last)
-
-    def _is_there(self, run: Run, page: int) -> None:
-        self._mark(run, page, page + 1)
-        userfaultfd.wake(self.fd, run.start + page * PAGE, PAGE)
 
     def _gone(self, run: Run, page: int, error: int, tries: int) -> bool:
         """Handle a page that can't be put. True: it is not needed. Raises Unplaceable."""
@@ -353,7 +348,9 @@ class Server:
                     elif fd == self._feeder.quiet:
                         os.eventfd_read(fd)
                     elif fd in self._hands.busy:
-                        self._heard(fd)
+                        self._hands.hear(fd)
+                        if fd not in self._hands.busy:
+                            self._poll.unregister(fd)
                     elif (task := self._tasks.get(fd)) is not None:
                         task.listen()
                 if time.monotonic() - told_at > TICK_SECONDS:
@@ -406,7 +403,9 @@ class Server:
                 raise CriuGone
             if pid not in self._image.maps:
                 raise LazyError(f"CRIU restores a process {pid} that the image does not have")
-            self._take(pid, fd)
+            pages = self._image.maps[pid]
+            space = Space(runs(pages, self._image.layout.files[pages.file]))
+            self._add(Task(pid, pages.file, (fd, space), self._add, self._faulted))
 
     def _stand(self) -> None:
         numbers, given = self._still(), list[tuple[int, Standing]]()
@@ -425,16 +424,6 @@ class Server:
             standing.close()  # they have their own descriptors
         for fd in self._hands.busy:
             self._poll.register(fd, select.EPOLLIN)
-
-    def _heard(self, fd: int) -> None:
-        self._hands.hear(fd)
-        if fd not in self._hands.busy:
-            self._poll.unregister(fd)
-
-    def _take(self, pid: int, fd: int) -> None:
-        pages = self._image.maps[pid]
-        space = Space(runs(pages, self._image.layout.files[pages.file]))
-        self._add(Task(pid, pages.file, (fd, space), self._add, self._faulted))
 
     def _add(self, task: Task) -> None:
         """Add a process or a child. For a child the caller holds the parent's lock, so that it misses no page."""

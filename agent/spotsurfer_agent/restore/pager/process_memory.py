@@ -390,7 +390,7 @@ def serve(plan: PagerPlan, image: Manifest, count: int, number: int, line: socke
     """The life of one of `count` workers: get ready, receive a part, write it, report."""
     limits = dataclasses.replace(PAGER, memory_bytes=PAGER.memory_bytes // (count + 1), puts=HAND_THREADS)
 
-    def failed(e: Exception, _: object = None) -> NoReturn:
+    def failed(e: Exception) -> NoReturn:
         _tell(line, {"error": str(e) or type(e).__name__, "blame": image_files.blame(e)})
         os._exit(1)
 
