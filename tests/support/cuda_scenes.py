@@ -196,7 +196,7 @@ def threaded(how: str) -> None:
     e.start(job("threads"))
     turns_pass(e, 3)
     if how == "refused":
-        assert "Spin, whose threads would end it" in refused("save", lambda: e.save(request(1, final=False)))
+        assert "Spin, and that library's threads would end it" in refused("save", lambda: e.save(request(1, final=False)))
         unharmed(e)
         e.kill()
         return

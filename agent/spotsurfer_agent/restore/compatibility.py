@@ -145,7 +145,7 @@ INSTRUCTIONS = re.compile(
     r"|abm|lahf_lm|sha_ni|sha512|sm3|sm4|vaes|vpclmulqdq|gfni|clflush\w*|clwb|fsgsbase|erms|fsrm|rtm|hle|cx16|xsave\w*|amx_\w+|movdiri"
     r"|movdir64b|serialize|rdpid|rdtscp|pku|ospke|3dnow\w*|xop|tbm|fma4|misalignsse|wbnoinvd|cldemote|waitpkg|enqcmd|user_shstk"
 )
-# Parts of the saved register state, whose layout must be the same.
+# Parts of the saved register state: their layout must be the same.
 REGISTERS = ("fpu", "sse", "avx", "avx512f", "pku", "ospke", "amx_tile", "xsaves", "xsavec", "user_shstk")
 NUMBERS = "inode numbers"  # how the disk assigns them, if a program knows a file by its number
 ORDER = "order of folders"  # how the disk assigns positions in folders, if a program was listing one

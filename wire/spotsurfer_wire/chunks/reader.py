@@ -168,7 +168,7 @@ class Reader:
         return chunk.digest not in self._waiting and chunk.digest not in self._asked and not self._plain.has(chunk.digest)
 
     def _taken(self, chunk: Stored) -> bytes | None:
-        """The bytes that were fetched ahead, whose room is free now; None if they were not, or if that failed."""
+        """The bytes that were fetched ahead, which gives their room back; None if they were not, or if that failed."""
         with self._lock:
             self._asked.add(chunk.digest)
             size, future = self._waiting.pop(chunk.digest, (0, None))

@@ -69,7 +69,7 @@ SENTENCES: dict[Kind, str] = {
     Kind.MANY: "input {source} means more than {limit} files: pack them into archives",
     Kind.FULL: "the machine's disk is full: the inputs take {wanted} bytes more, {free} are free: ask for a larger disk",
     Kind.REGION: 'input {source} lies in another region: say which in the job file, like region = "eu-west-1"',
-    Kind.REFUSED: "input {source} can't be had: {why}",
+    Kind.REFUSED: "input {source} can't be fetched: {why}",
     Kind.OWN_STORE: "input {source} lies in the store of spotsurfer, where each job reads what is its own alone: "
     "copy it to another folder or bucket (`spotsurfer outputs` fetches results)",
     Kind.DISK: "the inputs can't be kept on this machine's disk: {why}",

@@ -29,7 +29,7 @@ from spotsurfer_agent.criu import images, terminals
 from spotsurfer_agent.criu.images import BadImage, Pagemap, changed, places
 from spotsurfer_agent.host import shim_protocol
 from spotsurfer_agent.linux import syscalls
-from spotsurfer_agent.restore.pager.feeder import Layout, in_order
+from spotsurfer_agent.restore.pager.feeder import Layout
 from spotsurfer_agent.restore.pager_process import BLAME_IMAGE, BLAME_MACHINE, BLAME_STORE, PagerPlan
 from spotsurfer_agent.store.cache import DiskCache
 from spotsurfer_agent.store.credentials import StoreAccess
@@ -187,7 +187,7 @@ class Content:
         """Parts of a file (first and last byte), one after the other."""
         wanted = list(parts)
         rows = list(itertools.chain.from_iterable(_between(entry, first, last) for first, last in wanted))
-        self._chunks.ahead([self._table[c] for c in in_order([[e.chunk for e in rows]])])
+        self._chunks.ahead([self._table[c] for c in dict.fromkeys(e.chunk for e in rows)])
         for first, last in wanted:
             at = first
             for e in _between(entry, first, last):
