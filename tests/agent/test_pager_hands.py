@@ -18,7 +18,7 @@ G = 1 << 30
 
 @pytest.mark.parametrize(
     ("processors", "gigabytes", "count"),
-    [(1, 99, 0), (2, 99, 0), (7, 99, 0), (8, 99, 2), (16, 99, 4), (16, 3, 0), (16, 4, 4), (192, 99, pager.HANDS_MAX)],
+    [(1, 99, 0), (2, 99, 0), (7, 99, 0), (8, 99, 2), (16, 99, 4), (16, 3, 0), (16, 4, 4), (192, 99, pager.WORKERS_MAX)],
 )
 def test_as_many_as_are_of_use(processors: int, gigabytes: int, count: int) -> None:
     assert pager.worker_count(processors, gigabytes * G) == count

@@ -176,16 +176,16 @@ def _tree(count: int, lazy: bool, shared: bool) -> tuple[dict[int, Pagemap], dic
 
 
 def test_memory_comes_later_only_where_that_helps():
-    free = pager.Machine(True, 2 * GIB)
+    free = 2 * GIB
     assert pager.plain_because(*_tree(1, True, False), free) == ""
-    assert "kernel" in pager.plain_because(*_tree(1, True, False), pager.Machine(False, 2 * GIB))
+    assert "kernel" in pager.plain_because(*_tree(1, True, False), 2 * GIB, faults=False)
     assert "shared" in pager.plain_because(*_tree(1, False, False), free) or "little" in pager.plain_because(
         *_tree(1, False, False), free
     )
     assert pager.plain_because(*_tree(3, True, False), free) == ""
     assert "copy each" in pager.plain_because(*_tree(3, True, True), free)
-    assert pager.plain_because(*_tree(3, True, True), pager.Machine(True, 9 * GIB)) == ""
-    assert "go on to do so" in pager.plain_because(*_tree(3, True, True), pager.Machine(True, 9 * GIB), at_once=False)
+    assert pager.plain_because(*_tree(3, True, True), 9 * GIB) == ""
+    assert "go on to do so" in pager.plain_because(*_tree(3, True, True), 9 * GIB, at_once=False)
     assert pager.plain_because(*_tree(3, True, False), free, at_once=False) == ""
     assert "little memory" in pager.plain_because({}, {}, free)
 
@@ -196,7 +196,7 @@ def test_a_few_equal_pages_do_not_leave_all_memory_to_one_processor():
     rows = {f"pages-{i}.img": [(0, GIB, i, 0), (GIB, library, 9, PAGE * i)] for i in range(1, 5)}
     files = {name: Extents.of(extents) for name, extents in rows.items()}
     maps = {i: Pagemap(f"pages-{i}.img", (PageRun(0x1000, (GIB + library) // PAGE, 0, True),)) for i in range(1, 5)}
-    roomy, tight = pager.Machine(True, 9 * GIB), pager.Machine(True, 4 * GIB)
+    roomy, tight = 9 * GIB, 4 * GIB
     assert pager.plain_because(maps, files, roomy, at_once=False) == ""
     assert "copy each" in pager.plain_because(maps, files, tight, at_once=False)
     twice = {name: Extents.of([*extents, (2 * GIB, GIB // 4, 10, 0)]) for name, extents in rows.items()}
@@ -207,4 +207,4 @@ def test_a_few_equal_pages_do_not_leave_all_memory_to_one_processor():
 def test_pages_that_one_process_holds_twice_are_no_sharing():
     within = {"pages-1.img": Extents.of([(0, GIB, 1, 0), (GIB, GIB, 1, 0)]), "pages-2.img": Extents.of([(0, GIB, 2, 0)])}
     maps = {i: Pagemap(f"pages-{i}.img", (PageRun(0x1000, GIB // PAGE, 0, True),)) for i in (1, 2)}
-    assert pager.plain_because(maps, within, pager.Machine(True, 1 << 20), at_once=False) == ""
+    assert pager.plain_because(maps, within, 1 << 20, at_once=False) == ""

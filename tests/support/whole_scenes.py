@@ -35,7 +35,7 @@ def patient(hands: int | None = None) -> tuple[CriuEngine, Manifest]:
     """A saved job, and an engine that lets it run only with all its memory."""
     e, image = saved()
     assert e._origin is not None
-    e._origin = dataclasses.replace(e._origin, lazy=False, hands=hands)
+    e._origin = dataclasses.replace(e._origin, lazy=False, workers=hands)
     return e, image
 
 
@@ -241,7 +241,7 @@ def store_fails() -> None:
     path = file_of(heap_chunk(image))
     for hands in (0, 2):
         assert e._origin is not None
-        e._origin = dataclasses.replace(e._origin, hands=hands)
+        e._origin = dataclasses.replace(e._origin, workers=hands)
         path.rename(path.with_suffix(".away"))
         path.mkdir()
         assert image.id in refused("store", lambda: e.restore(image, Spec(JOB, [])))

@@ -133,7 +133,7 @@ class Origin:
     key: str = ""  # the lineage's secret, in hexadecimal digits
     lazy: bool = True
     cache: str = ""  # folder of objects that were fetched ahead; "" = there is none
-    hands: int | None = None  # see `PagerPlan`
+    workers: int | None = None  # see `PagerPlan`
 
 
 class Hosted(abc.ABC):

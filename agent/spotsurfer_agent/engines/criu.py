@@ -148,7 +148,7 @@ class CriuEngine(Hosted):
                         cgroup=group.folders,
                         enter=self._tool_group().entries(),
                         prints=str(self._bases.path(manifest.id)),
-                        hands=origin.hands,
+                        workers=origin.workers,
                     )
                 )
                 self._scratch.empty()

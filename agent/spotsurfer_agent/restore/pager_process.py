@@ -61,7 +61,7 @@ class PagerPlan:
     cgroup: dict[str, str]  # the job's
     enter: list[str]  # files of the control group that the pager belongs to
     prints: str  # file for the fingerprints of the image's pages
-    hands: int | None = None  # further processes that write memory into a stopped job; None = as many as are useful
+    workers: int | None = None  # further processes that write memory into a stopped job; None = as many as are useful
 
     @staticmethod
     def from_json(text: str) -> PagerPlan:

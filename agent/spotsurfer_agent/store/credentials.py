@@ -51,10 +51,6 @@ class Claim:
     attempt: int
     secret: str = field(repr=False)  # 64 hexadecimal digits
 
-    def open(self, data: bytes) -> Handout:
-        """Raises BadHandout."""
-        return unseal_handout(data, bytes.fromhex(self.secret), self.job, self.attempt)
-
 
 class Credentials:
     """The credentials of one process; called by obstore before each request. Safe to use from several threads."""
@@ -69,22 +65,17 @@ class Credentials:
         """`store` opens the store with the machine's own rights; it is called once, when it is needed."""
         self.claim, self._open, self._now = claim, store, now
         self._store: ObjectStore | None = None
-        self._held = first
+        self.held = first  # the current credentials
         self._next = now() + (_interval(first) if first is not None else 0.0)
         self._looked_at = float("-inf")
         self._lock = threading.Lock()
         self._looking = False
         self._said = ""
 
-    @property
-    def held(self) -> Handout | None:
-        """The current credentials."""
-        return self._held
-
     def __call__(self) -> Any:
         """An `S3Credential`. Never waits: a thread fetches newer ones if they are due. Raises NoCredentials."""
         self._look_beside()
-        held = self._held
+        held = self.held
         if held is None:
             raise NoCredentials(f"no credentials were handed out yet to {self.claim.job}, attempt {self.claim.attempt}")
         names = ("access_key_id", "secret_access_key", "token")
@@ -105,19 +96,17 @@ class Credentials:
             data = self._store.get(object_keys.handout_key(self.claim.job, self.claim.attempt))
             if data is None:
                 self._say("no credentials are in the store (yet)")
-                return self._held is not None
-            self._take(self.claim.open(data))
+                return self.held is not None
+            handout = unseal_handout(data, bytes.fromhex(self.claim.secret), self.claim.job, self.claim.attempt)
+            if handout != self.held:
+                log.info("credentials of %s, good for %.0f s", handout.issued_at, handout.life_seconds)
+            self.held, self._said = handout, ""
+            self._next = self._looked_at + _interval(handout)
         except BadHandout as e:
             self._say(str(e))
         except Exception as e:  # after any error the next look may succeed, and nobody waits for this one
             self._say(f"the credentials can't be read: {e}".partition("\n")[0])
-        return self._held is not None
-
-    def _take(self, handout: Handout) -> None:
-        if handout != self._held:
-            log.info("credentials of %s, good for %.0f s", handout.issued_at, handout.life_seconds)
-        self._held, self._said = handout, ""
-        self._next = self._looked_at + _interval(handout)
+        return self.held is not None
 
     def _say(self, text: str) -> None:
         if text != self._said:
@@ -139,7 +128,7 @@ class Credentials:
 
     def carry(self) -> dict[str, Any]:
         """Data from which another process of this machine makes its own Credentials. Secret."""
-        return {"claim": asdict(self.claim), "first": asdict(self._held) if self._held is not None else None}
+        return {"claim": asdict(self.claim), "first": asdict(self.held) if self.held is not None else None}
 
 
 def _interval(handout: Handout) -> float:
@@ -164,17 +153,11 @@ class StoreAccess:
     @classmethod
     def of(cls, config: AgentConfig) -> StoreAccess:
         """From the machine's configuration."""
-        if not config.access_secret:
-            return cls(config.store_url, config.store_options)
-        claim = Claim(config.job, config.attempt, config.access_secret)
-        return cls._renewed(config.store_url, config.store_options, config.metadata_url, claim, None)
-
-    @classmethod
-    def _renewed(
-        cls, url: str, options: Mapping[str, str], metadata_url: str, claim: Claim, first: Handout | None
-    ) -> StoreAccess:
-        own = role_options(options, metadata_url)
-        return cls(url, options, Credentials(claim, lambda: open_store(url, own), first), metadata_url)
+        url, options, purse = config.store_url, config.store_options, None
+        if config.access_secret:
+            own = role_options(options, config.metadata_url)
+            purse = Credentials(Claim(config.job, config.attempt, config.access_secret), lambda: open_store(url, own))
+        return cls(url, options, purse, config.metadata_url)
 
     def open(self) -> ObstoreStore:
         """The store with this attempt's rights."""
@@ -188,11 +171,11 @@ class StoreAccess:
     @classmethod
     def carried(cls, told: Mapping[str, Any]) -> StoreAccess:
         """The reverse of `carry`."""
-        url, options, purse = told["url"], told["options"], told["purse"]
-        if purse is None:
-            return cls(url, options)
-        first = Handout(**purse["first"]) if purse["first"] is not None else None
-        return cls._renewed(url, options, told["metadata_url"], Claim(**purse["claim"]), first)
+        url, own, kept, purse = told["url"], role_options(told["options"], told["metadata_url"]), told["purse"], None
+        if kept is not None:
+            first = Handout(**kept["first"]) if kept["first"] is not None else None
+            purse = Credentials(Claim(**kept["claim"]), lambda: open_store(url, own), first)
+        return cls(url, told["options"], purse, told["metadata_url"])
 
 
 def role_options(options: Mapping[str, str], metadata_url: str) -> dict[str, str]:

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,7 +20,6 @@ from spotsurfer_wire import manifest, object_keys
 from spotsurfer_wire.chunks.budget import PAGER
 from spotsurfer_wire.linux import memory, procfs
 from spotsurfer_wire.linux.buffers import PAGE
-from spotsurfer_wire.linux.memory import free_bytes
 from spotsurfer_wire.manifest import Extents
 from spotsurfer_wire.store.port import StoreError
 
@@ -34,7 +32,7 @@ from spotsurfer_agent.linux import syscalls, userfaultfd
 from spotsurfer_agent.restore.pager import image_files, page_fault_server
 from spotsurfer_agent.restore.pager.feeder import Feeder, Order, is_aligned
 from spotsurfer_agent.restore.pager.image_files import Streamer
-from spotsurfer_agent.restore.pager.process_memory import HAND_THREADS, Workers, leave, serve
+from spotsurfer_agent.restore.pager.process_memory import WORKER_THREADS, Workers, leave, serve
 from spotsurfer_agent.restore.pager_process import BLAME_IMAGE, ORDER, STATE, Loss, PagerPlan, PagerState, Phase
 
 log = logging.getLogger("pager")
@@ -45,29 +43,25 @@ SMALL_BYTES = 16 << 20  # a smaller memory is there before anybody notices
 SHARE = 0.5  # of the pages must be able to come later
 MEMORY_SHARE = 0.9  # of the free memory may be taken by processes that lost their sharing
 CHUNK_BITS = 32  # every chunk is shorter than 2**32 bytes
-HANDS_MAX = 8
-HANDS_BYTES_MIN = 4 << 30  # a smaller memory arrives soon enough
+WORKERS_MAX = 8
+WORKERS_BYTES_MIN = 4 << 30  # a smaller memory arrives soon enough
 COPIES_SHARE = 1 / 16  # of a job's memory may be duplicated if the only gain is time
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """Relevant facts of the machine."""
-
-    faults: bool  # whether page faults can be served at all
-    free_bytes: int
-
-
-def plain_because(maps: Mapping[int, Pagemap], files: Mapping[str, Extents], machine: Machine, *, at_once: bool = True) -> str:
+def plain_because(
+    maps: Mapping[int, Pagemap], files: Mapping[str, Extents], free_bytes: int, *, faults: bool = True, at_once: bool = True
+) -> str:
     """Why CRIU should bring all memory; empty if the pager does it, with all processors.
 
-    `maps`: the pages of each process; `files`: the content of the files of pages; `at_once`: the job runs meanwhile, which is
-    worth a copy of all shared memory. If the job waits, only a little may be copied, but some: programs that were started
-    alike hold equal pages without sharing them, and CRIU brings all memory with one processor.
+    `maps`: the pages of each process; `files`: the content of the files of pages; `free_bytes`: memory of this machine;
+    `faults`: this machine can serve page faults; `at_once`: the job runs meanwhile, which is worth a copy of all shared memory.
+
+    If the job waits, only a little may be copied, but some: programs that were started alike hold equal pages without sharing
+    them, and CRIU brings all memory with one processor.
     """
     lazy = sum(m.lazy_pages for m in maps.values()) * PAGE
     everything = sum(e.bytes for e in files.values())
-    if not machine.faults:
+    if not faults:
         return "this kernel does not let us serve page faults"
     if lazy < SMALL_BYTES:
         return "there is little memory"
@@ -76,7 +70,7 @@ def plain_because(maps: Mapping[int, Pagemap], files: Mapping[str, Extents], mac
     if not all(is_aligned(files[m.file]) for m in maps.values() if m.file in files):
         return "pages of the image are cut in pieces"
     copies = _copied_bytes([files[m.file] for m in maps.values() if m.file in files])
-    if copies and lazy > MEMORY_SHARE * machine.free_bytes:
+    if copies and lazy > MEMORY_SHARE * free_bytes:
         return "its processes share memory, and there is too little for a copy each"
     if copies > COPIES_SHARE * lazy and not at_once:
         return "its processes share memory, and go on to do so"
@@ -85,8 +79,8 @@ def plain_because(maps: Mapping[int, Pagemap], files: Mapping[str, Extents], mac
 
 def worker_count(processors: int, image_bytes: int) -> int:
     """How many workers write memory into a job that stands still (`bench.gpu.bring` measures their benefit)."""
-    few = processors < 2 * HAND_THREADS or image_bytes < HANDS_BYTES_MIN
-    return 0 if few else min(processors // HAND_THREADS, HANDS_MAX)
+    few = processors < 2 * WORKER_THREADS or image_bytes < WORKERS_BYTES_MIN
+    return 0 if few else min(processors // WORKER_THREADS, WORKERS_MAX)
 
 
 def _copied_bytes(held: Sequence[Extents]) -> int:
@@ -205,8 +199,8 @@ class Pager:
         )
         # As many workers as planned or useful, before any thread starts; none if the job runs meanwhile.
         useful = worker_count(len(os.sched_getaffinity(0)), self._image.image_bytes)
-        count = 0 if plan.lazy else useful if plan.hands is None else plan.hands
-        self._hands = Workers(count, lambda number, line: serve(plan, self._image, count, number, line))
+        count = 0 if plan.lazy else useful if plan.workers is None else plan.workers
+        self._workers = Workers(count, lambda number, line: serve(plan, self._image, count, number, line))
         self._store = image_files.store_of_plan(plan)
         self._content = image_files.content(plan, self._image, self._store, PAGER)
 
@@ -217,13 +211,12 @@ class Pager:
         for each in (thread_attributes, datagrams):
             each.keep(Path(self._plan.work), self._content.noted(each.NAME))
         files = {name: e.extents for name, e in self._content.files.items() if is_pages_name(name)}
-        here = Machine(userfaultfd.available(), free_bytes())
-        why = plain_because(maps, files, here, at_once=self._plan.lazy)
+        why = plain_because(maps, files, memory.free_bytes(), faults=userfaultfd.available(), at_once=self._plan.lazy)
         later = {pid: f"{m.lazy_pages} of {m.pages} pages" for pid, m in maps.items()}
         how = "by CRIU" if why else ("behind the job" if self._plan.lazy else "before the job runs")
         log.info("memory comes %s, %s; what may come later, by process: %s", how, why or "it helps", later)
         if why:
-            self._hands.dismiss()
+            self._workers.dismiss()
             self._by_criu()
         else:
             self._by_faults(maps)
@@ -274,7 +267,7 @@ class Pager:
             feeder,
             tell,
             dict if self._plan.lazy else self._numbers,
-            self._hands,
+            self._workers,
         )
         streamer = Streamer(Path(self._plan.images), content, lambda e: self._failed(e) if e is not None else None)
         streamer.start()

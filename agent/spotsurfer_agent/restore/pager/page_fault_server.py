@@ -314,7 +314,7 @@ class Server:
     """Serves one tree of processes. `tell` is called now and then from its loop.
 
     `still`: the processes that stand still until all memory is there, by their numbers in the image and here; called once CRIU
-    is done with them. `hands` are the workers that then write what can be written.
+    is done with them. `workers` then write what can be written.
     """
 
     def __init__(
@@ -324,9 +324,9 @@ class Server:
         feeder: Feeder,
         tell: Callable[[Told], None],
         still: Callable[[], Numbers] = dict,
-        hands: Workers = NOBODY,
+        workers: Workers = NOBODY,
     ) -> None:
-        self._image, self._feeder, self._tell, self._still, self._hands = image, feeder, tell, still, hands
+        self._image, self._feeder, self._tell, self._still, self._workers = image, feeder, tell, still, workers
         self._listener = shim_protocol.listen(folder / SOCKET)
         self._listener.setblocking(True)
         self._poll = select.epoll()
@@ -341,15 +341,15 @@ class Server:
             for each in (control.fileno(), self._feeder.quiet):
                 self._poll.register(each, select.EPOLLIN)
             told_at = 0.0
-            while not self.told.running or self._left() or self._hands.busy:
+            while not self.told.running or self._left() or self._workers.busy:
                 for fd, _ in self._poll.poll(TICK_SECONDS):
                     if fd == control.fileno():
                         self._hear(control)
                     elif fd == self._feeder.quiet:
                         os.eventfd_read(fd)
-                    elif fd in self._hands.busy:
-                        self._hands.hear(fd)
-                        if fd not in self._hands.busy:
+                    elif fd in self._workers.busy:
+                        self._workers.hear(fd)
+                        if fd not in self._workers.busy:
                             self._poll.unregister(fd)
                     elif (task := self._tasks.get(fd)) is not None:
                         task.listen()
@@ -367,7 +367,7 @@ class Server:
             if not task.missing:
                 self._let_go(fd, task)
             self.told.missing_pages += task.missing
-        self.told.missing_pages += self._hands.missing_bytes // PAGE
+        self.told.missing_pages += self._workers.missing_bytes // PAGE
         if self._tasks and self._feeder.idle:
             self._again()
         return bool(self._tasks)
@@ -411,7 +411,7 @@ class Server:
         numbers, given = self._still(), list[tuple[int, Standing]]()
         for task in [t for t in self._tasks.values() if t.pid in numbers]:
             try:
-                if self._hands and len(given) < PROCESSES_MAX:
+                if self._workers and len(given) < PROCESSES_MAX:
                     given.append((task.pid, task.hand_over(numbers[task.pid])))
                     written = given[-1][1].written_bytes
                 else:
@@ -419,10 +419,10 @@ class Server:
                 log.info("process %d stands still: %d MB are written", task.pid, written >> 20)
             except OSError as e:
                 log.warning("memory of process %d comes by userfaultfd: %s", task.pid, e)
-        self._hands.give(given)
+        self._workers.give(given)
         for _, standing in given:
             standing.close()  # they have their own descriptors
-        for fd in self._hands.busy:
+        for fd in self._workers.busy:
             self._poll.register(fd, select.EPOLLIN)
 
     def _add(self, task: Task) -> None:

@@ -1,4 +1,4 @@
-"""The memory of one process: what of it is missing, and how many hands write it while the process stands still."""
+"""The memory of one process: what of it is missing, and how workers write it while it stands still."""
 
 from __future__ import annotations
 
@@ -293,10 +293,10 @@ def leave(name: str, body: Callable[[], None]) -> NoReturn:
 #
 # Threads of one interpreter wait for each other, however many processors the machine has. So a pager with several processors
 # has workers, which it forks before it has a second thread. Each takes every n-th chunk and writes the parts that belong into
-# writable stretches (`process_memory.Standing`). Userfaultfd stays with the pager: a worker has no descriptor of it, and
+# writable stretches (`Standing`). Userfaultfd stays with the pager: a worker has no descriptor of it, and
 # holds none open.
 
-HAND_THREADS = 4  # of one process; more of them wait for each other
+WORKER_THREADS = 4  # of one process; more of them wait for each other
 PROCESSES_MAX = 250  # descriptors in one message, see unix(7)
 TELL_SECONDS = 0.2
 WRITERS = "processes that write:"
@@ -328,7 +328,7 @@ class Workers:
                 syscalls.die_with_parent()
                 if os.getppid() != me:
                     os._exit(0)
-                leave("hand", partial(work, number, theirs))
+                leave("worker", partial(work, number, theirs))
             theirs.close()
             self._lines[ours.fileno()] = ours
         if self.pids:
@@ -388,7 +388,7 @@ NOBODY = Workers(0, lambda *_: None)
 
 def serve(plan: PagerPlan, image: Manifest, count: int, number: int, line: socket.socket) -> None:
     """The life of one of `count` workers: get ready, receive a part, write it, report."""
-    limits = dataclasses.replace(PAGER, memory_bytes=PAGER.memory_bytes // (count + 1), puts=HAND_THREADS)
+    limits = dataclasses.replace(PAGER, memory_bytes=PAGER.memory_bytes // (count + 1), puts=WORKER_THREADS)
 
     def failed(e: Exception) -> NoReturn:
         _tell(line, {"error": str(e) or type(e).__name__, "blame": image_files.blame(e)})
@@ -398,38 +398,28 @@ def serve(plan: PagerPlan, image: Manifest, count: int, number: int, line: socke
         content = image_files.content(plan, image, image_files.store_of_plan(plan), limits)
         maps, layout = content.bringable(content.maps())
         feeder = Feeder(layout, content.once, failed, patient=False)
-        shares = [Share(maps[n], layout, standing) for n, standing in _told(line)]
+        shares: list[Share] = []
+        _, fds, _, _ = socket.recv_fds(line, 1, PROCESSES_MAX)
+        if fds:  # else the pager needs no worker, or is gone
+            with line.makefile() as lines:
+                given: list[Given] = json.loads(lines.readline())
+            shares = [Share(maps[n], layout, Standing(pid, fd, r)) for (n, pid, r), fd in zip(given, fds, strict=True)]
         for share in shares:
             feeder.tasks[share.file].append(share)
-        feeder.start(HAND_THREADS)
+        feeder.start(WORKER_THREADS)
         feeder.fetch_ahead(list(in_order(chunks for share in shares for chunks in share.chunks(layout)))[number::count])
-        _wait(feeder, shares, count, line)
+
+        def missing() -> int:
+            return sum(s.space.missing for s in shares) * PAGE
+
+        whole = missing()
+        while not feeder.idle:
+            select.select([feeder.quiet], [], [], TELL_SECONDS)
+            _tell(line, {"missing": max(missing() - whole + whole // count, 1)})
+        _tell(line, {"missing": 0})
     except Exception as e:
-        log.exception("a hand failed")
+        log.exception("a worker failed")
         failed(e)
-
-
-def _wait(feeder: Feeder, shares: Sequence[Share], count: int, line: socket.socket) -> None:
-    """Wait until its part is there; reports progress meanwhile."""
-
-    def missing() -> int:
-        return sum(s.space.missing for s in shares) * PAGE
-
-    whole = missing()
-    while not feeder.idle:
-        select.select([feeder.quiet], [], [], TELL_SECONDS)
-        _tell(line, {"missing": max(missing() - whole + whole // count, 1)})
-    _tell(line, {"missing": 0})
-
-
-def _told(line: socket.socket) -> list[tuple[int, Standing]]:
-    """The received processes by their numbers in the image; none if the pager needs no worker, or is gone."""
-    _, fds, _, _ = socket.recv_fds(line, 1, PROCESSES_MAX)
-    if not fds:
-        return []
-    with line.makefile() as lines:
-        given: list[Given] = json.loads(lines.readline())
-    return [(number, Standing(pid, fd, ranges)) for (number, pid, ranges), fd in zip(given, fds, strict=True)]
 
 
 def _tell(line: socket.socket, what: dict[str, Any]) -> None:
