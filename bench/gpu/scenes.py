@@ -14,10 +14,10 @@ from typing import Any
 
 from spotsurfer_agent.engines.choice import JobEngine
 from spotsurfer_agent.engines.criu_cuda import CudaSave
+from spotsurfer_agent.engines.job_host import Origin
 from spotsurfer_agent.gpu import process_discovery, suspend_resume
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.ports.engine import EngineError, SaveRequest
-from spotsurfer_agent.restore.pager_process import Origin
 from spotsurfer_agent.store.credentials import StoreAccess
 from spotsurfer_wire import gpu_facts, json_codec, object_keys
 from spotsurfer_wire.chunks.budget import Limits

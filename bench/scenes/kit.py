@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from spotsurfer_agent.engines.job_host import Origin
 from spotsurfer_agent.host.tools import Tools
-from spotsurfer_agent.restore.pager_process import Origin
 from spotsurfer_agent.store.credentials import StoreAccess
 from spotsurfer_wire import object_keys
 from spotsurfer_wire.linux import memory

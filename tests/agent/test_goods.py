@@ -13,7 +13,7 @@ from spotsurfer_agent.prepare.inputs.cache import Cache
 from spotsurfer_agent.prepare.inputs.delivery import Delivery
 from spotsurfer_agent.prepare.inputs.shared_file_systems import Shares
 from spotsurfer_agent.prepare.inputs.sources import Sources
-from spotsurfer_agent.store.retry import Retry
+from spotsurfer_agent.store.layers import Retry
 from spotsurfer_wire import object_keys
 from spotsurfer_wire.messages import AgentState, Fetch, Share, Spec
 from spotsurfer_wire.store.port import StoreUnreachable

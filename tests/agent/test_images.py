@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from types import SimpleNamespace
@@ -164,7 +165,9 @@ def test_root_is_only_who_asks_for_it(tmp_path, image, user, uid, name):
     (root / "etc/passwd").write_text("me:x:12:34::/:/x\n")
     if image is not None:
         (tmp_path / "job").mkdir()
-        (tmp_path / "job/root.json").write_text(json.dumps(Root(DIGEST, str(root), ImageConfig(user=image)).to_json()))
+        (tmp_path / "job/root.json").write_text(
+            json.dumps(dataclasses.asdict(Root(DIGEST, str(root), ImageConfig(user=image))))
+        )
     found = world.account(Spec("j", [], user=user))
     assert (found.uid, found.name) == (uid, name)
     assert 0 not in found.groups or uid == 0
@@ -236,7 +239,7 @@ def test_a_shelf_shows_only_what_is_whole_and_forgets_what_was_left(tmp_path):
         (made / cache.ROOT).mkdir()
         assert shelf.get(DIGEST) is None
         root = shelf.put(made, DIGEST, ImageConfig(user="me"))
-    assert shelf.get(DIGEST) == root == Root.from_json(json.loads(json.dumps(root.to_json())))
+    assert shelf.get(DIGEST) == root == Root.from_json(json.loads(json.dumps(dataclasses.asdict(root))))
     for left in (".making-abcd", ".gone-abcd"):
         (shelf.folder / left / "deep").mkdir(parents=True)
     with shelf.alone():
@@ -301,7 +304,9 @@ def test_devices_are_found_by_their_names(tmp_path):
 def a_registry(folder, script, patience_seconds=5.0):
     """One whose skopeo is a shell script; it finds its folder in $HOME/.."""
     tools = Tools(criu=(), ip=(), nft=(), btrfs=(), tini="", python=(), skopeo=("/bin/sh", "-c", script, "skopeo"))
-    return registry.Registry(tools, folder, registry.Access(("r.example:5000",), b'{"auths": {}}', patience_seconds))
+    return registry.Registry(
+        tools, folder, registry.ImageRules(insecure=("r.example:5000",), patience_seconds=patience_seconds), b'{"auths": {}}'
+    )
 
 
 def test_a_registry_that_stumbles_is_asked_again_for_a_while(tmp_path, monkeypatch):

@@ -13,8 +13,7 @@ from spotsurfer_agent.prepare.inputs import download, sources
 from spotsurfer_agent.prepare.inputs.cache import Cache
 from spotsurfer_agent.prepare.inputs.delivery import Delivery
 from spotsurfer_agent.prepare.inputs.sources import InputTrouble, Sources, Unreachable
-from spotsurfer_agent.store.fence import FenceClosed
-from spotsurfer_agent.store.retry import Retry
+from spotsurfer_agent.store.layers import FenceClosed, Retry
 from spotsurfer_wire import json_codec, object_keys
 from spotsurfer_wire.messages import Fetch, Pins, Spec
 from support.agent_world import JOB, DictStore

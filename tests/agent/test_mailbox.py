@@ -10,7 +10,7 @@ import time
 import pytest
 from spotsurfer_agent.control import mailbox
 from spotsurfer_agent.control.mailbox import Fenced, Heads, InDoubt, Mailbox
-from spotsurfer_agent.store.fence import FenceClosed, WriteFence
+from spotsurfer_agent.store.layers import FenceClosed, WriteFence
 from spotsurfer_wire import json_codec, object_keys
 from spotsurfer_wire.messages import Desired, Done, Head, HeadKind, Spec, Want
 from spotsurfer_wire.store.obstore import open_store

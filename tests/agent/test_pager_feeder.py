@@ -10,9 +10,8 @@ from typing import Any, cast
 
 import pytest
 from spotsurfer_agent.restore.pager import feeder as feeder_module
-from spotsurfer_agent.restore.pager.feeder import Feeder, Wanted
-from spotsurfer_agent.restore.pager.layout import Layout
-from spotsurfer_agent.restore.pager.process_memory import SharedLock
+from spotsurfer_agent.restore.pager.feeder import Feeder, Layout, Wanted
+from spotsurfer_agent.restore.pager.page_fault_server import SharedLock
 from spotsurfer_wire.store.port import StoreError
 
 PROCESSORS = len(os.sched_getaffinity(0))
@@ -54,7 +53,7 @@ def most_at_once(monkeypatch: pytest.MonkeyPatch, seconds: float) -> int:
         return b""
 
     failures: list[Exception] = []
-    feeder = Feeder(cast("Layout", layout), fetch, lambda e, _: failures.append(e))
+    feeder = Feeder(cast("Layout", layout), fetch, failures.append)
     feeder.start(LIMIT)
     for chunk in range(60):
         feeder.want(Wanted(chunk, "pages-1.img", 0))
@@ -81,7 +80,7 @@ def test_a_fetch_that_fails_when_all_is_there_harms_nobody() -> None:
         raise StoreError("no answer")
 
     failures: list[Exception] = []
-    feeder = Feeder(cast("Layout", layout), fetch, lambda e, _: failures.append(e))
+    feeder = Feeder(cast("Layout", layout), fetch, failures.append)
     feeder.start(1)
     feeder.want(Wanted(0, "pages-1.img", 0))
     assert flies.wait(10)
@@ -94,11 +93,11 @@ def test_a_fetch_that_fails_when_all_is_there_harms_nobody() -> None:
 class Place:
     """A process that lacks one page. Each time that it comes it is told, and waits until it is let."""
 
-    over = False
-
     def __init__(self, lets: int = 0) -> None:
-        self.space: Any = SimpleNamespace(stretches=lambda *_: iter([] if self.has.is_set() else ["its page"]))
         self.has, self.comes, self.lets = threading.Event(), threading.Semaphore(0), threading.Semaphore(lets)
+
+    def misses(self, first: int, last: int) -> bool:
+        return not self.has.is_set()
 
     def put(self, first: int, last: int, source: int) -> None:
         self.comes.release()
@@ -117,7 +116,7 @@ def test_who_comes_when_a_chunk_in_flight_has_passed_his_file_gets_it_all_the_sa
         fetched.append(chunk)
         return bytes(4096)
 
-    feeder = Feeder(cast("Layout", layout), fetch, lambda e, _: failures.append(e))
+    feeder = Feeder(cast("Layout", layout), fetch, failures.append)
     feeder.tasks["early"].append(early)
     feeder.start(1)
     feeder.want(Wanted(7, "early", 0))

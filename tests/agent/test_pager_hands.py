@@ -9,9 +9,8 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from spotsurfer_agent.restore.pager import workers
-from spotsurfer_agent.restore.pager.process_memory import Standing
-from spotsurfer_agent.restore.pager.workers import GONE, NOBODY, WorkerFailed, Workers
+from spotsurfer_agent.restore.pager import __main__ as pager
+from spotsurfer_agent.restore.pager.process_memory import GONE, NOBODY, Standing, WorkerFailed, Workers
 from spotsurfer_wire.chunks.reader import BadChunk
 
 G = 1 << 30
@@ -19,10 +18,10 @@ G = 1 << 30
 
 @pytest.mark.parametrize(
     ("processors", "gigabytes", "count"),
-    [(1, 99, 0), (2, 99, 0), (7, 99, 0), (8, 99, 2), (16, 99, 4), (16, 3, 0), (16, 4, 4), (192, 99, workers.HANDS_MAX)],
+    [(1, 99, 0), (2, 99, 0), (7, 99, 0), (8, 99, 2), (16, 99, 4), (16, 3, 0), (16, 4, 4), (192, 99, pager.WORKERS_MAX)],
 )
 def test_as_many_as_are_of_use(processors: int, gigabytes: int, count: int) -> None:
-    assert workers.worker_count(processors, gigabytes * G) == count
+    assert pager.worker_count(processors, gigabytes * G) == count
 
 
 def talker(number: int, line: socket.socket) -> None:

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spotsurfer_agent.criu import images
 from spotsurfer_agent.criu.images import Pagemap, PageRun
-from spotsurfer_agent.restore.pager import fetch_order, layout, workers
-from spotsurfer_agent.restore.pager.layout import Run, Space
+from spotsurfer_agent.restore.pager import __main__ as pager
+from spotsurfer_agent.restore.pager import feeder
+from spotsurfer_agent.restore.pager.process_memory import Run, Space, runs
 from spotsurfer_wire.linux.buffers import PAGE
 from spotsurfer_wire.manifest import Extents
 
@@ -77,9 +78,9 @@ FILE = Extents.of([(0, 4 * PAGE, 0, PAGE), (6 * PAGE, 2 * PAGE, 1, 0), (8 * PAGE
 
 
 def test_pages_that_are_zeros_are_not_waited_for():
-    whole = layout.Layout({"pages-1.img": FILE})
+    whole = feeder.Layout({"pages-1.img": FILE})
     file = whole.files["pages-1.img"]
-    found = list(layout.runs(Pagemap("pages-1.img", (PageRun(0x10000, 7, 1, True), PageRun(0x90000, 1, 8, False))), file))
+    found = list(runs(Pagemap("pages-1.img", (PageRun(0x10000, 7, 1, True), PageRun(0x90000, 1, 8, False))), file))
     assert [(r.start, r.at, len(r.done)) for r in found] == [(0x10000, 1, 3), (0x10000 + 5 * PAGE, 6, 2)]
     assert [file.chunk_of(i) for i in range(10)] == [0, 0, 0, 0, None, None, 1, 1, 0, None]
     assert file.chunks(2, 9) == [0, 1, 0]
@@ -89,15 +90,15 @@ def test_pages_that_are_zeros_are_not_waited_for():
 
 def test_what_was_touched_first_comes_first_the_next_time():
     maps = {7: Pagemap("pages-1.img", (PageRun(0x10000, 4, 0, True), PageRun(0x20000, 2, 6, True)))}
-    whole = layout.Layout({"pages-1.img": FILE})
-    first = fetch_order.Order(maps, whole, None)
+    whole = feeder.Layout({"pages-1.img": FILE})
+    first = feeder.Order(maps, whole, None)
     assert list(first.all_chunks()) == [0, 1]
     first.touched(7, 0x20000)
-    again = fetch_order.Order(maps, whole, first.learned())
+    again = feeder.Order(maps, whole, first.learned())
     assert again.first_chunks() == [1]
     assert list(again.all_chunks()) == [1, 0]
     for hint in (b"{", b"[]", b'{"windows": [[1]]}', b'{"windows": 3}', b"[" * 100_000, b'{"windows": [[1e999, 1]]}'):
-        assert fetch_order.Order(maps, whole, hint).first_chunks() == []
+        assert feeder.Order(maps, whole, hint).first_chunks() == []
 
 
 def _message(*fields: tuple[int, int]) -> bytes:
@@ -175,18 +176,18 @@ def _tree(count: int, lazy: bool, shared: bool) -> tuple[dict[int, Pagemap], dic
 
 
 def test_memory_comes_later_only_where_that_helps():
-    free = workers.Machine(True, 2 * GIB)
-    assert workers.plain_because(*_tree(1, True, False), free) == ""
-    assert "kernel" in workers.plain_because(*_tree(1, True, False), workers.Machine(False, 2 * GIB))
-    assert "shared" in workers.plain_because(*_tree(1, False, False), free) or "little" in workers.plain_because(
+    free = 2 * GIB
+    assert pager.plain_because(*_tree(1, True, False), free) == ""
+    assert "kernel" in pager.plain_because(*_tree(1, True, False), 2 * GIB, faults=False)
+    assert "shared" in pager.plain_because(*_tree(1, False, False), free) or "little" in pager.plain_because(
         *_tree(1, False, False), free
     )
-    assert workers.plain_because(*_tree(3, True, False), free) == ""
-    assert "copy each" in workers.plain_because(*_tree(3, True, True), free)
-    assert workers.plain_because(*_tree(3, True, True), workers.Machine(True, 9 * GIB)) == ""
-    assert "go on to do so" in workers.plain_because(*_tree(3, True, True), workers.Machine(True, 9 * GIB), at_once=False)
-    assert workers.plain_because(*_tree(3, True, False), free, at_once=False) == ""
-    assert "little memory" in workers.plain_because({}, {}, free)
+    assert pager.plain_because(*_tree(3, True, False), free) == ""
+    assert "copy each" in pager.plain_because(*_tree(3, True, True), free)
+    assert pager.plain_because(*_tree(3, True, True), 9 * GIB) == ""
+    assert "go on to do so" in pager.plain_because(*_tree(3, True, True), 9 * GIB, at_once=False)
+    assert pager.plain_because(*_tree(3, True, False), free, at_once=False) == ""
+    assert "little memory" in pager.plain_because({}, {}, free)
 
 
 def test_a_few_equal_pages_do_not_leave_all_memory_to_one_processor():
@@ -195,15 +196,15 @@ def test_a_few_equal_pages_do_not_leave_all_memory_to_one_processor():
     rows = {f"pages-{i}.img": [(0, GIB, i, 0), (GIB, library, 9, PAGE * i)] for i in range(1, 5)}
     files = {name: Extents.of(extents) for name, extents in rows.items()}
     maps = {i: Pagemap(f"pages-{i}.img", (PageRun(0x1000, (GIB + library) // PAGE, 0, True),)) for i in range(1, 5)}
-    roomy, tight = workers.Machine(True, 9 * GIB), workers.Machine(True, 4 * GIB)
-    assert workers.plain_because(maps, files, roomy, at_once=False) == ""
-    assert "copy each" in workers.plain_because(maps, files, tight, at_once=False)
+    roomy, tight = 9 * GIB, 4 * GIB
+    assert pager.plain_because(maps, files, roomy, at_once=False) == ""
+    assert "copy each" in pager.plain_because(maps, files, tight, at_once=False)
     twice = {name: Extents.of([*extents, (2 * GIB, GIB // 4, 10, 0)]) for name, extents in rows.items()}
-    assert "go on to do so" in workers.plain_because(maps, twice, roomy, at_once=False)
-    assert workers.plain_because(maps, twice, roomy) == ""
+    assert "go on to do so" in pager.plain_because(maps, twice, roomy, at_once=False)
+    assert pager.plain_because(maps, twice, roomy) == ""
 
 
 def test_pages_that_one_process_holds_twice_are_no_sharing():
     within = {"pages-1.img": Extents.of([(0, GIB, 1, 0), (GIB, GIB, 1, 0)]), "pages-2.img": Extents.of([(0, GIB, 2, 0)])}
     maps = {i: Pagemap(f"pages-{i}.img", (PageRun(0x1000, GIB // PAGE, 0, True),)) for i in (1, 2)}
-    assert workers.plain_because(maps, within, workers.Machine(True, 1 << 20), at_once=False) == ""
+    assert pager.plain_because(maps, within, 1 << 20, at_once=False) == ""

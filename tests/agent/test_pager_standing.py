@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from spotsurfer_agent.linux import userfaultfd
 from spotsurfer_agent.restore.pager import process_memory
-from spotsurfer_agent.restore.pager.layout import Run, Space
-from spotsurfer_agent.restore.pager.process_memory import HUGE_BYTES, LEAST_BYTES, Standing, Task
+from spotsurfer_agent.restore.pager.page_fault_server import Task
+from spotsurfer_agent.restore.pager.process_memory import HUGE_BYTES, LEAST_BYTES, Run, Space, Standing
 from spotsurfer_wire.linux import procfs, syscalls
 from spotsurfer_wire.linux.buffers import PAGE
 

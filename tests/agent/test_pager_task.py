@@ -13,12 +13,11 @@ from typing import cast
 
 import pytest
 from spotsurfer_agent.linux import userfaultfd
-from spotsurfer_agent.restore.pager import page_fault_server, protocol
-from spotsurfer_agent.restore.pager.feeder import Feeder
-from spotsurfer_agent.restore.pager.fetch_order import Order
-from spotsurfer_agent.restore.pager.layout import Layout, Run, Space
-from spotsurfer_agent.restore.pager.page_fault_server import Image
-from spotsurfer_agent.restore.pager.process_memory import Task, Unplaceable
+from spotsurfer_agent.restore import pager_process
+from spotsurfer_agent.restore.pager import page_fault_server
+from spotsurfer_agent.restore.pager.feeder import Feeder, Layout, Order
+from spotsurfer_agent.restore.pager.page_fault_server import Image, Task, Unplaceable
+from spotsurfer_agent.restore.pager.process_memory import Run, Space
 from spotsurfer_wire.linux.buffers import PAGE
 
 
@@ -117,10 +116,10 @@ def dying() -> bool:
             time.sleep(100.0)
     os.close(write)
     time.sleep(0.002)
-    assert protocol.alive(pid)
+    assert pager_process.alive(pid)
     os.kill(pid, signal.SIGKILL)
     os.read(read, 1)
-    counts = protocol.alive(pid)
+    counts = pager_process.alive(pid)
     os.waitpid(pid, 0)
     os.close(read)
     return counts

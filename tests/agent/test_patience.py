@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 from spotsurfer_agent.control import process
 from spotsurfer_agent.store.credentials import StoreAccess
-from spotsurfer_agent.store.fence import FenceClosed, WriteFence
-from spotsurfer_agent.store.retry import PATIENCE_SECONDS, Retry, RetryingStore
+from spotsurfer_agent.store.layers import PATIENCE_SECONDS, FenceClosed, Retry, RetryingStore, WriteFence
 from spotsurfer_wire.messages import Want
 from spotsurfer_wire.store.obstore import ObstoreStore, open_store
 from spotsurfer_wire.store.port import StoreDenied, StoreError, StoreFull, StoreUnreachable

@@ -55,7 +55,7 @@ SAID = [
 def test_one_sentence_each(tmp_path: Path, said: str, kind: str, words: str) -> None:
     with pytest.raises(ShareTrouble) as e:
         Shares(tmp_path, program(tmp_path, said)).ready(spec(DATA), str(tmp_path / "scratch"))
-    assert str(e.value).startswith("mount data (nfs4 fs-1.local:/export) can't be had: ")
+    assert str(e.value).startswith("mount data (nfs4 fs-1.local:/export) can't be used: ")
     assert words in str(e.value)
     assert (e.value.kind, str(e.value).count("\n")) == (kind, 0)
     asked = (tmp_path / "asked").read_text()

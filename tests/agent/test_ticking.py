@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from spotsurfer_agent.criu.images import BadImage
-from spotsurfer_agent.restore.pager.image_files import concerned, ticking
+from spotsurfer_agent.restore.pager.image_files import as_restorable
 from support.criu_images import image, message
 from support.minibox import minibox
 
@@ -32,7 +32,7 @@ def files(ticks: int, vsec: int, vnsec: int, isec: int, insec: int) -> bytes:
     ],
 )
 def test_a_timer_of_real_time_that_ran_out_runs_out_again(before: tuple[int, ...], after: tuple[int, ...]) -> None:
-    assert ticking("core-17.img", core(*before)) == core(*after)
+    assert as_restorable("core-17.img", core(*before)) == core(*after)
 
 
 @pytest.mark.parametrize(
@@ -46,20 +46,13 @@ def test_a_timer_of_real_time_that_ran_out_runs_out_again(before: tuple[int, ...
     ],
 )
 def test_a_timer_behind_a_descriptor_that_ran_out_runs_out_again(before: tuple[int, ...], after: tuple[int, ...]) -> None:
-    assert ticking("files.img", files(*before)) == files(*after)
-
-
-def test_only_files_with_timers_are_looked_at() -> None:
-    assert [n for n in ("core-1.img", "files.img", "pages-1.img", "mm-1.img", "ids-1.img") if concerned(n)] == [
-        "core-1.img",
-        "files.img",
-    ]
+    assert as_restorable("files.img", files(*before)) == files(*after)
 
 
 @pytest.mark.parametrize("cut", [1, 5, 30])
 def test_a_broken_file_is_refused(cut: int) -> None:
     with pytest.raises(BadImage):
-        ticking("core-1.img", core(0, 500, 0, 0)[:-cut])
+        as_restorable("core-1.img", core(0, 500, 0, 0)[:-cut])
 
 
 @pytest.mark.real

@@ -15,7 +15,8 @@ from spotsurfer_agent.control.state_machine import Event, State, happened
 from spotsurfer_agent.ports.engine import EngineError
 from spotsurfer_agent.ports.engine import WorkloadState as W
 from spotsurfer_agent.store import cache
-from spotsurfer_agent.store.cache import CachedStore, DiskCache
+from spotsurfer_agent.store.cache import DiskCache
+from spotsurfer_agent.store.layers import CachedStore
 from spotsurfer_wire import manifest, object_keys
 from spotsurfer_wire.chunks.budget import Limits
 from spotsurfer_wire.chunks.reader import Reader
@@ -168,7 +169,7 @@ def test_a_full_cache_holds_what_it_can_and_says_so(tmp_path: Path) -> None:
 def test_room_for_the_jobs_files_stays_free_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(tmp_path, bytes_max=9000)
     disk = 9000
-    monkeypatch.setattr(cache, "_free", lambda _: disk - scene.cache.held_bytes)
+    monkeypatch.setattr(cache, "free_bytes", lambda _: disk - scene.cache.held_bytes)
     scene.commit("000001-000001", *(chunk(n) for n in range(9)))
     image_with_files = replace(
         image("000001-000001", *(chunk(n) for n in range(9))),

@@ -20,8 +20,7 @@ from spotsurfer_agent.control.state_file import Memory, StateFile
 from spotsurfer_agent.host.usage import Sampler
 from spotsurfer_agent.ports.engine import EngineError, SaveRequest, WorkloadState
 from spotsurfer_agent.store.cache import DiskCache
-from spotsurfer_agent.store.fence import WriteFence
-from spotsurfer_agent.store.retry import Retry, RetryingStore
+from spotsurfer_agent.store.layers import Retry, RetryingStore, WriteFence
 from spotsurfer_wire import json_codec, messages
 from spotsurfer_wire.crypto import Keys
 from spotsurfer_wire.messages import AgentConfig, SaveFacts, Spec, Step

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from spotsurfer_agent.engines import criu_cuda
 from spotsurfer_agent.engines.choice import JobEngine
+from spotsurfer_agent.engines.job_host import Origin
 from spotsurfer_agent.gpu import process_discovery, suspend_resume
 from spotsurfer_agent.host import root_fs
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.prepare.inputs import delivery
-from spotsurfer_agent.restore.pager_process import Origin
 from spotsurfer_agent.save import blockers
 from spotsurfer_agent.store.credentials import StoreAccess
 from spotsurfer_wire import json_codec, object_keys
@@ -193,7 +193,7 @@ def threaded(how: str) -> None:
     e.start(job("threads"))
     turns_pass(e, 3)
     if how == "refused":
-        assert "Spin, whose threads would end it" in refused("save", lambda: e.save(request(1, final=False)))
+        assert "Spin, and that library's threads would end it" in refused("save", lambda: e.save(request(1, final=False)))
         unharmed(e)
         e.kill()
         return

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from spotsurfer_agent.engines.choice import JobEngine
+from spotsurfer_agent.engines.job_host import Origin
 from spotsurfer_agent.host import shim_protocol
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.ports.engine import EngineError, SaveRequest, WorkloadState
-from spotsurfer_agent.restore.pager_process import Origin
 from spotsurfer_agent.store.credentials import StoreAccess
 from spotsurfer_wire import manifest, object_keys
 from spotsurfer_wire.crypto import Keys

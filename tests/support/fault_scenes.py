@@ -14,12 +14,12 @@ from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
+from spotsurfer_agent.engines.job_host import Origin
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.ports.engine import EngineError
-from spotsurfer_agent.restore.pager_process import Origin
 from spotsurfer_agent.save import memory_reserve, precopy
 from spotsurfer_agent.store.credentials import StoreAccess
-from spotsurfer_agent.store.retry import RetryingStore
+from spotsurfer_agent.store.layers import RetryingStore
 from spotsurfer_wire import manifest, object_keys
 from spotsurfer_wire.chunks.budget import Limits
 from spotsurfer_wire.crypto import Keys

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from spotsurfer_agent.engines.choice import JobEngine
+from spotsurfer_agent.engines.job_host import Origin
 from spotsurfer_agent.host.tools import Tools
-from spotsurfer_agent.prepare.images.cache import ImageRules
-from spotsurfer_agent.restore.pager_process import Origin
+from spotsurfer_agent.prepare.images.registry import ImageRules
 from spotsurfer_agent.store.credentials import StoreAccess
 from spotsurfer_wire import messages, object_keys, sealed_objects
 from spotsurfer_wire.crypto import Keys

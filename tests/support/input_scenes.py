@@ -14,7 +14,7 @@ import pytest
 from spotsurfer_agent.engines.choice import JobEngine
 from spotsurfer_agent.files import staging
 from spotsurfer_agent.host.tools import Tools
-from spotsurfer_agent.prepare.images.cache import ImageRules
+from spotsurfer_agent.prepare.images.registry import ImageRules
 from spotsurfer_agent.prepare.inputs.cache import Cache
 from spotsurfer_agent.prepare.inputs.delivery import Delivery, JobInputs
 from spotsurfer_agent.prepare.inputs.sources import Sources

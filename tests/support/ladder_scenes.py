@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 from spotsurfer_agent.engines.choice import JobEngine
+from spotsurfer_agent.engines.job_host import Origin
 from spotsurfer_agent.host.tools import Tools
-from spotsurfer_agent.restore.pager_process import Origin
 from spotsurfer_agent.store.credentials import StoreAccess
 from spotsurfer_wire import json_codec, object_keys
 from spotsurfer_wire.linux import procfs, syscalls

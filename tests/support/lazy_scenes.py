@@ -15,7 +15,7 @@ from pathlib import Path
 
 from spotsurfer_agent.host.tools import beside
 from spotsurfer_agent.ports.engine import EngineError, SaveRequest, Status
-from spotsurfer_agent.restore.pager.protocol import ORDER, PagerState, Phase
+from spotsurfer_agent.restore.pager_process import ORDER, PagerState, Phase
 from spotsurfer_wire import object_keys
 from spotsurfer_wire.manifest import Manifest, Stored
 from spotsurfer_wire.messages import Spec

@@ -7,8 +7,8 @@ import os
 import sys
 from pathlib import Path
 
+from spotsurfer_agent.engines.job_host import Origin
 from spotsurfer_agent.host.tools import Tools
-from spotsurfer_agent.restore.pager_process import Origin
 from spotsurfer_agent.store.credentials import StoreAccess
 from spotsurfer_wire import manifest, object_keys, sealed_objects
 from spotsurfer_wire.crypto import Keys

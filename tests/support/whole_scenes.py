@@ -18,8 +18,8 @@ from pathlib import Path
 
 from spotsurfer_agent.host import shim_protocol
 from spotsurfer_agent.ports.engine import EngineError
-from spotsurfer_agent.restore.pager.protocol import Phase
-from spotsurfer_agent.restore.pager.workers import GONE, WRITERS
+from spotsurfer_agent.restore.pager.process_memory import GONE, WRITERS
+from spotsurfer_agent.restore.pager_process import Phase
 from spotsurfer_wire.manifest import Manifest
 from spotsurfer_wire.messages import Spec
 from spotsurfer_wire.store.obstore import open_store
@@ -48,7 +48,7 @@ MARK = "only memory is missing"  # what a pager writes when CRIU says that it is
 def patient(hands: int | None = None) -> tuple[CriuEngine, Manifest]:
     """A saved job, and an engine that lets it run only with all its memory."""
     e, image = saved()
-    e.origin = dataclasses.replace(e.origin, lazy=False, hands=hands)
+    e.origin = dataclasses.replace(e.origin, lazy=False, workers=hands)
     return e, image
 
 
@@ -253,7 +253,7 @@ def store_fails() -> None:
     e, image = patient()
     path = file_of(heap_chunk(image))
     for hands in (0, 2):
-        e.origin = dataclasses.replace(e.origin, hands=hands)
+        e.origin = dataclasses.replace(e.origin, workers=hands)
         path.rename(path.with_suffix(".away"))
         path.mkdir()
         assert image.id in refused("store", lambda: e.restore(image, Spec(JOB, [])))

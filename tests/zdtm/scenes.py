@@ -22,11 +22,11 @@ from pathlib import Path
 
 from spotsurfer_agent.criu import command
 from spotsurfer_agent.engines.choice import JobEngine
+from spotsurfer_agent.engines.job_host import Origin
 from spotsurfer_agent.host import launch
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.ports.engine import EngineError
-from spotsurfer_agent.restore.pager.protocol import PagerState
-from spotsurfer_agent.restore.pager_process import Origin
+from spotsurfer_agent.restore.pager_process import PagerState
 from spotsurfer_agent.store.credentials import StoreAccess
 from spotsurfer_wire import json_codec, object_keys
 from spotsurfer_wire.crypto import Keys

@@ -47,16 +47,8 @@ class Keys:
     @classmethod
     def derive(cls, secret: bytes, lineage: str, encrypts: bool = False) -> Keys:
         """Keys from the lineage's secret; an empty one gives fixed keys that protect against nothing but accidents."""
-        return cls(
-            _derived("content", secret, lineage),
-            _derived("name", secret, lineage),
-            _derived("prints", secret, lineage),
-            _derived("seal", secret, lineage),
-            _derived("cipher", secret, lineage),
-            _derived("secrets", secret, lineage),
-            lineage,
-            encrypts,
-        )
+        purposes = ("content", "name", "prints", "seal", "cipher", "secrets")
+        return cls(**{name: _derived(name, secret, lineage) for name in purposes}, lineage=lineage, encrypts=encrypts)
 
     @classmethod
     def of_hex(cls, secret: str, lineage: str, encrypts: bool = False) -> Keys:

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# ---- GPUs as a driver describes them
-
 
 @dataclass(frozen=True, slots=True)
 class Card:
@@ -122,11 +120,12 @@ def against(about: About, strange: Mapping[str, str], frail: Mapping[str, str], 
         for process, device in strange.items()
     ]
     found += [
-        f"{process} uses {library}, whose threads would end it while its GPU memory is out: let the program save itself ([app])"
+        f"{process} uses {library}, and that library's threads would end it while its GPU memory is out: let the program save "
+        "itself ([app])"
         for process, library in frail.items()
     ]
     if shared:
-        found.append("this machine's GPU is shared by the multi-process service (MPS), whose clients can't be saved: stop it")
+        found.append("this machine's GPU is shared by the multi-process service (MPS), and its clients can't be saved: stop it")
     for number, card in enumerate(about.cards):
         if card.mig:
             found.append(f"GPU {number} ({card.name}) is cut into instances (MIG), which can't be saved: switch that off")

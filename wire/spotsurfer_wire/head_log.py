@@ -72,9 +72,6 @@ def ended(base: Head, done: Done, cpu_seconds: float) -> Head:
     return Head(0, HeadKind.DONE, base.epoch, base.checkpoint, base.sequence, base.final, done, cpu_seconds, "", "")
 
 
-# ---- The log
-
-
 class Appended(StrEnum):
     """What became of an entry."""
 

@@ -16,7 +16,21 @@ from spotsurfer_wire.crypto import Keys
 from spotsurfer_wire.messages import AgentConfig
 from spotsurfer_wire.store.port import ObjectStore, StoreError
 
+NONCE_BYTES = 12
 REGISTRY_AUTH = ":registry_auth"  # how a job's containers-auth.json is called among its secrets; the job never sees it
+
+
+def _sealed(mark: bytes, key: bytes, context: bytes, text: bytes) -> bytes:
+    nonce = os.urandom(NONCE_BYTES)
+    return mark + nonce + AESGCM(key).encrypt(nonce, text, context)
+
+
+def _opened(mark: bytes, key: bytes, context: bytes, data: bytes) -> bytes:
+    """Raises InvalidTag, ValueError."""
+    at = len(mark) + NONCE_BYTES
+    if not data.startswith(mark):
+        raise ValueError(mark)
+    return AESGCM(key).decrypt(data[len(mark) : at], data[at:], context)
 
 
 # ---- Secrets of a job: one sealed object in the store, which only its agents can open
@@ -30,7 +44,6 @@ REGISTRY_AUTH = ":registry_auth"  # how a job's containers-auth.json is called a
 SECRET_VARIABLE, SECRET_FILE = "environment", "file"  # how a job gets a secret
 SECRETS_BYTES_MAX = 1 << 20  # of all of them together
 SECRETS_MARK = b"SSX1"
-SECRETS_NONCE_BYTES = 12
 Secrets = Mapping[str, bytes]
 
 
@@ -41,17 +54,13 @@ class SecretsLost(StoreError):
 def seal_secrets(values: Secrets, keys: Keys, job: str) -> bytes:
     """The object that carries them. Two seals of the same values differ."""
     text = json.dumps({name: base64.b64encode(value).decode() for name, value in sorted(values.items())}).encode()
-    nonce = os.urandom(SECRETS_NONCE_BYTES)
-    return SECRETS_MARK + nonce + AESGCM(keys.secrets).encrypt(nonce, text, _secrets_context(keys, job))
+    return _sealed(SECRETS_MARK, keys.secrets, _secrets_context(keys, job), text)
 
 
 def unseal_secrets(data: bytes, keys: Keys, job: str) -> dict[str, bytes]:
     """The values. Raises SecretsLost for whatever was not sealed for this job with its lineage's key."""
-    at = len(SECRETS_MARK) + SECRETS_NONCE_BYTES
     try:
-        if not data.startswith(SECRETS_MARK):
-            raise ValueError(SECRETS_MARK)
-        text = AESGCM(keys.secrets).decrypt(data[len(SECRETS_MARK) : at], data[at:], _secrets_context(keys, job))
+        text = _opened(SECRETS_MARK, keys.secrets, _secrets_context(keys, job), data)
     except (InvalidTag, ValueError):  # their own messages would only be about bytes
         raise SecretsLost(
             f"the secrets of {job} do not open: they were changed in the store, or sealed for another job; submit it again"
@@ -76,7 +85,6 @@ def _secrets_context(keys: Keys, job: str) -> bytes:
 # that was changed by a bit, does not open. An older one of the same attempt does: its credentials only expire sooner.
 
 HANDOUT_MARK = b"SSA1"
-HANDOUT_NONCE_BYTES = 12
 
 
 class BadHandout(ValueError):
@@ -94,20 +102,13 @@ class Handout:
 
 def seal_handout(handout: Handout, key: bytes, job: str, attempt: int) -> bytes:
     """The object that carries it; `key` has 32 bytes. Two seals of the same values differ."""
-    nonce = os.urandom(HANDOUT_NONCE_BYTES)
-    return (
-        HANDOUT_MARK + nonce + AESGCM(key).encrypt(nonce, json.dumps(asdict(handout)).encode(), _handout_context(job, attempt))
-    )
+    return _sealed(HANDOUT_MARK, key, _handout_context(job, attempt), json.dumps(asdict(handout)).encode())
 
 
 def unseal_handout(data: bytes, key: bytes, job: str, attempt: int) -> Handout:
     """What was handed out. Raises BadHandout for whatever was not sealed for this attempt."""
-    at = len(HANDOUT_MARK) + HANDOUT_NONCE_BYTES
     try:
-        if not data.startswith(HANDOUT_MARK):
-            raise ValueError(HANDOUT_MARK)
-        text = AESGCM(key).decrypt(data[len(HANDOUT_MARK) : at], data[at:], _handout_context(job, attempt))
-        return Handout(**json.loads(text))
+        return Handout(**json.loads(_opened(HANDOUT_MARK, key, _handout_context(job, attempt), data)))
     except (InvalidTag, ValueError, TypeError):  # their own messages would only be about bytes
         raise BadHandout(
             f"the credentials for {job}, attempt {attempt}, do not open: changed in the store, or another machine's"

@@ -55,8 +55,6 @@ class Cutter:
         self._pages = 0
 
 
-# ---- Files to chunks: holes and zero pages are left out, and the rest goes to the writer
-
 PIECE_BYTES = 64 << 10  # of data that is not cut by its content
 READ_BYTES = 8 << 20  # at a time; a multiple of every page size in use
 

@@ -22,6 +22,8 @@ from spotsurfer_wire.linux.buffers import PAGE, Buffer
 from spotsurfer_wire.manifest import Entry, Extents, Manifest, Stored, live_bytes
 from spotsurfer_wire.store.port import ObjectStore, StoreError
 
+log = logging.getLogger(__name__)
+
 # ---- Fingerprints: 16 bytes that identify a page, so that nothing else of it must be kept
 #
 # Pages with equal fingerprints are taken for equal, without a comparison. So nobody may be able to construct two such pages,
@@ -70,7 +72,7 @@ class Printer:
         return b"".join(map(xxhash.xxh3_128_digest, self._pages[: count // PAGE]))  # faster than to slice page by page
 
 
-def pairs(prints: bytes) -> Pairs:
+def pairs(prints: Buffer) -> Pairs:
     """As numbers."""
     return np.frombuffer(prints, dtype=np.uint64).reshape(-1, 2)
 
@@ -126,7 +128,7 @@ class Index:
         self.begins: dict[str, int] = {}
         self.lengths: dict[str, int] = {}
         parts, total = list[Numbers](), 0
-        for entry in sorted((e for e in image.image if is_pages(e)), key=lambda e: e.path):
+        for entry in sorted(filter(is_pages, image.image), key=lambda e: e.path):
             self.begins[entry.path], self.lengths[entry.path] = total, entry.size // PAGE
             parts.append(refs(entry.extents, entry.size // PAGE))
             total += entry.size // PAGE
@@ -147,7 +149,7 @@ class Index:
         return memoryview(self._prints)
 
     def _rows(self) -> Pairs:
-        return np.frombuffer(self._prints, dtype=np.uint64).reshape(-1, 2)
+        return pairs(self._prints)
 
     def fill(self, name: str, prints: bytes) -> None:
         """Fingerprints of the pages of a file, from its beginning; what lies behind its end is ignored."""
@@ -186,8 +188,6 @@ class Index:
             self._sorted = None
             if self._file is not None:
                 self._file.madvise(mmap.MADV_DONTNEED)
-
-    # ------------------------------------------------------------ on the machine's disk
 
     def save(self, path: Path) -> None:
         """Keep the tables in a file, not in memory; a restarted agent finds them there. Call after `fill`. Raises OSError."""
@@ -306,8 +306,6 @@ def joined(chunk: Numbers, page: Numbers) -> npt.NDArray[np.uint64]:
 
 # ---- Bases: what the store surely holds of this job, chunks by digest and pages by fingerprint, of a save's base
 
-log = logging.getLogger(__name__)
-
 FOLDER, SUFFIX = "pages", ".prints"
 
 
@@ -347,15 +345,10 @@ class Bases:
         index = Index(image)
         for name, found in prints:
             index.fill(name, found)
-        self.learned(image, index)
-
-    def learned(self, image: Manifest, index: Index | None) -> None:
-        """This checkpoint was committed, or restored: then with None, because its fingerprints already lie at `path`."""
-        self._held = {image.id: Base(_by_digest(image), index)} if index is not None else {}
+        self._held = {image.id: Base(_by_digest(image), index)}
         try:
             self._folder.mkdir(exist_ok=True)
-            if index is not None:
-                index.save(self.path(image.id))
+            index.save(self.path(image.id))
         except OSError as e:
             log.warning("the fingerprints of checkpoint %s can't be kept: %s", image.id, e)
         for old in self._folder.glob("*"):

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from functools import partial
 
 from spotsurfer_wire import object_keys
 from spotsurfer_wire.chunks import codec
@@ -76,18 +76,16 @@ class Pace:
 PACKED_BELOW_BYTES = 256 << 10  # of the stored form
 PACK_BYTES = 4 << 20
 
-M = TypeVar("M")
 
-
-class Pack(Generic[M]):
+class _Pack:
     """An object that is being filled."""
 
     def __init__(self) -> None:
-        self.members: list[tuple[M, int, int]] = []  # member, start, length
+        self.members: list[tuple[_Piece, int, int]] = []  # member, start, length
         self._parts: list[Buffer] = []
         self._bytes = 0
 
-    def add(self, member: M, stored: Buffer) -> None:
+    def add(self, member: _Piece, stored: Buffer) -> None:
         """Put one more stored form in."""
         self.members.append((member, self._bytes, len(stored)))
         self._parts.append(stored)
@@ -101,9 +99,6 @@ class Pack(Generic[M]):
     def data(self) -> bytes:
         """The object."""
         return b"".join(self._parts)
-
-
-# ---- The table of chunks for the manifest, which grows during a save
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,15 +136,8 @@ class Table:
         return content.extents.moved([self.index_of(c) for c in content.chunks])
 
 
-# ---- The writer
-
-
 class Cancelled(Exception):
     """The writer was given up before this was written."""
-
-
-def nothing() -> None:
-    """The default callback: does nothing."""
 
 
 @dataclass(slots=True, eq=False)
@@ -158,7 +146,7 @@ class _Piece:
 
     data: Buffer | None
     size: int
-    done: Callable[[], None]
+    done: Callable[[], None] | None
     held: int
     future: Future[Stored] = field(default_factory=Future)
     name: str = ""
@@ -187,23 +175,18 @@ class Writer:
         self._lock = threading.Lock()
         self._underway: dict[str, Future[Stored]] = {}  # by digest: written, or being written, by us
         self._pieces: set[_Piece] = set()
-        self._pack = Pack[_Piece]()
+        self._pack = _Pack()
         self._preparing, self._flushing = 0, False
         self._failure: BaseException | None = None
-        self._table = Table()
+        self.table = Table()  # the chunks that the manifest will list
         self.new_bytes = 0  # of stored forms that the store did not have
         self.sent_bytes = 0  # of all that was sent
 
-    @property
-    def table(self) -> Table:
-        """The chunks that the manifest will list."""
-        return self._table
-
     def index_of(self, chunk: Stored) -> int:
         """The number by which extents refer to this chunk; a missing chunk is added to the table."""
-        return self._table.index_of(chunk)
+        return self.table.index_of(chunk)
 
-    def add(self, data: Buffer, done: Callable[[], None] = nothing) -> Future[Stored]:
+    def add(self, data: Buffer, done: Callable[[], None] | None = None) -> Future[Stored]:
         """Hand in one chunk's plain bytes; waits while too much is on its way.
 
         `done` is called, in any thread, once `data` is not needed any more. The result of a small chunk may come only with
@@ -251,8 +234,6 @@ class Writer:
         else:
             self.cancel()
 
-    # ------------------------------------------------------------ in the threads
-
     def _guarded(self, work: Callable[[_Piece], None], piece: _Piece) -> None:
         try:
             if self._failure is not None:
@@ -288,14 +269,11 @@ class Writer:
         if stored is not data:
             self._release(piece, len(stored))
         if packed:
-            self._pack_up(piece, stored)
+            with self._lock:
+                self._pack.add(piece, stored)
+            self._seal(lambda: self._pack.is_full)
         else:
-            self._puts.submit(self._guarded, lambda p: self._put(p, stored), piece)
-
-    def _pack_up(self, piece: _Piece, stored: Buffer) -> None:
-        with self._lock:
-            self._pack.add(piece, stored)
-        self._seal(lambda: self._pack.is_full)
+            self._puts.submit(self._guarded, partial(self._put, stored), piece)
 
     def _seal(self, now: Callable[[], bool], *, flushing: bool = False) -> None:
         """Send the open pack if it is time; otherwise note that somebody waits for it."""
@@ -303,16 +281,15 @@ class Writer:
             self._flushing = self._flushing or flushing
             if not self._pack.members or not now():
                 return
-            pack, self._pack = self._pack, Pack()
+            pack, self._pack = self._pack, _Pack()
             self._flushing = self._flushing and self._preparing > 0  # a pack that was merely full is not the last one
         self._puts.submit(self._put_pack, pack)
 
-    def _put(self, piece: _Piece, stored: Buffer) -> None:
+    def _put(self, stored: Buffer, piece: _Piece) -> None:
         self._send(object_keys.chunk_key(self._job, piece.name), stored)
         self._finish(piece, Stored(piece.name, piece.size))
 
-    def _put_pack(self, pack: Pack[_Piece]) -> None:
-        result: BaseException | None = None
+    def _put_pack(self, pack: _Pack) -> None:
         try:
             if self._failure is not None:
                 raise self._failure
@@ -323,11 +300,9 @@ class Writer:
             for piece, at, length in pack.members:
                 self._finish(piece, Stored(piece.name, piece.size, name, at, length))
         except BaseException as e:
-            result = e
             self._fail(e)
-        if result is not None:
             for piece, _, _ in pack.members:
-                self._finish(piece, result)
+                self._finish(piece, e)
 
     def _send(self, key: str, stored: Buffer) -> None:
         with self._pace.put(len(stored)):
@@ -336,13 +311,12 @@ class Writer:
             self.sent_bytes += len(stored)
             self.new_bytes += len(stored) if fresh else 0
 
-    # ------------------------------------------------------------ accounts
-
     def _release(self, piece: _Piece, still: int) -> None:
         """The handed-in buffer is free; `still` bytes of another form of it are not."""
         if piece.data is not None:
             piece.data = None
-            piece.done()
+            if piece.done is not None:
+                piece.done()
         back, piece.held = piece.held - still, still
         if back:
             self._room.give(back)

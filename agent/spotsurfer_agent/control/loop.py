@@ -50,8 +50,8 @@ from spotsurfer_agent.control.tasks import Work
 from spotsurfer_agent.host.usage import Sampler
 from spotsurfer_agent.ports.engine import Engine, EngineError, Protection, Status, WorkloadState
 from spotsurfer_agent.prepare.inputs.delivery import JobInputs
-from spotsurfer_agent.store.cache import CachedStore, DiskCache
-from spotsurfer_agent.store.fence import FenceClosed, WriteFence
+from spotsurfer_agent.store.cache import DiskCache
+from spotsurfer_agent.store.layers import CachedStore, FenceClosed, WriteFence
 
 # ---- Threads: one kind repeats a look, one does long work. Each can also be driven by hand, without a thread.
 

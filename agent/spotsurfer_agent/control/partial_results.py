@@ -20,7 +20,7 @@ from spotsurfer_agent.control.state_file import StateFile, runs_of
 from spotsurfer_agent.files import staging
 from spotsurfer_agent.files.staging import FilesError
 from spotsurfer_agent.ports.engine import Engine, EngineError, WorkloadState
-from spotsurfer_agent.store.retry import RetryingStore
+from spotsurfer_agent.store.layers import RetryingStore
 
 log = logging.getLogger(__name__)
 

@@ -18,19 +18,18 @@ from spotsurfer_agent.control.loop import Agent, Surroundings
 from spotsurfer_agent.control.notices import Dialect, Watcher
 from spotsurfer_agent.control.state_file import StateFile
 from spotsurfer_agent.engines.choice import JobEngine
+from spotsurfer_agent.engines.job_host import Origin
 from spotsurfer_agent.engines.none import UnfitEngine
 from spotsurfer_agent.host import network
 from spotsurfer_agent.host.tools import ToolMissing, Tools
 from spotsurfer_agent.host.usage import Gpus, Sampler
 from spotsurfer_agent.ports.engine import Engine
-from spotsurfer_agent.prepare.images.cache import ImageRules
+from spotsurfer_agent.prepare.images.registry import ImageRules
 from spotsurfer_agent.prepare.inputs.delivery import JobInputs
-from spotsurfer_agent.restore.pager_process import Origin
 from spotsurfer_agent.shim.client import GROUPS
 from spotsurfer_agent.store.cache import DiskCache
 from spotsurfer_agent.store.credentials import REPORTED, StoreAccess, wait_for_first
-from spotsurfer_agent.store.fence import WriteFence
-from spotsurfer_agent.store.retry import RetryingStore
+from spotsurfer_agent.store.layers import RetryingStore, WriteFence
 
 log = logging.getLogger(__name__)
 CACHE = "cache"  # of objects fetched ahead, in the agent's folder

@@ -16,8 +16,8 @@ from spotsurfer_wire.store.port import StoreError
 
 from spotsurfer_agent.control.tasks import Work
 from spotsurfer_agent.ports.engine import EngineError
-from spotsurfer_agent.store.cache import CachedStore, DiskCache
-from spotsurfer_agent.store.fence import FenceClosed
+from spotsurfer_agent.store.cache import DiskCache
+from spotsurfer_agent.store.layers import CachedStore, FenceClosed
 
 # ---- Readiness: could this machine take the job now? The controller drains no machine for one that could not.
 #

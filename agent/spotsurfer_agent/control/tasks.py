@@ -30,8 +30,7 @@ from spotsurfer_agent.host import steps
 from spotsurfer_agent.host.hints import Hints
 from spotsurfer_agent.ports.engine import Engine, EngineError, SaveRequest, WorkloadState
 from spotsurfer_agent.prepare.inputs.delivery import JobInputs
-from spotsurfer_agent.store.fence import WriteFence
-from spotsurfer_agent.store.retry import Retry, RetryingStore
+from spotsurfer_agent.store.layers import Retry, RetryingStore, WriteFence
 
 # ---- Pins: keep the controller's collector away from what a save under way relies on.
 #

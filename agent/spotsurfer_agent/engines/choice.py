@@ -18,13 +18,12 @@ from spotsurfer_wire.store.port import ObjectStore, StoreError
 from spotsurfer_agent.engines.app import AppSave
 from spotsurfer_agent.engines.criu import CriuSave
 from spotsurfer_agent.engines.criu_cuda import CudaSave
-from spotsurfer_agent.engines.job_host import JobHost, SaveMethod
+from spotsurfer_agent.engines.job_host import JobHost, Origin, SaveMethod
 from spotsurfer_agent.engines.none import NoSave
 from spotsurfer_agent.host import shim_protocol, steps
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.ports.engine import EngineError, Protection, SaveRequest, Status, WorkloadState
 from spotsurfer_agent.prepare.inputs import shared_file_systems
-from spotsurfer_agent.restore.pager_process import Origin
 from spotsurfer_agent.save import blockers
 
 LOOK_SECONDS = 30.0  # between looks at what runs

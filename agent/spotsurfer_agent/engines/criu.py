@@ -7,9 +7,10 @@ import dataclasses
 import logging
 import subprocess
 import time
-from pathlib import Path
+from collections.abc import Iterator
 
 from spotsurfer_wire import gpu_facts, object_keys
+from spotsurfer_wire import manifest as manifests
 from spotsurfer_wire.chunks.reader import BadChunk, Reader
 from spotsurfer_wire.linux.memory import lacking
 from spotsurfer_wire.manifest import Manifest
@@ -19,11 +20,10 @@ from spotsurfer_wire.store.port import StoreError
 from spotsurfer_agent.criu import command
 from spotsurfer_agent.engines.job_host import SaveMethod
 from spotsurfer_agent.files import identity, tree
-from spotsurfer_agent.host import launch, preflight, root_fs, shim_protocol
+from spotsurfer_agent.host import preflight, root_fs, shim_protocol
 from spotsurfer_agent.ports.engine import EngineError, SaveRequest, Status, WorkloadState, blame, plainly
 from spotsurfer_agent.restore import compatibility, pager_process
-from spotsurfer_agent.restore.pager import protocol as pager
-from spotsurfer_agent.restore.pager_process import Bringing, CantBring
+from spotsurfer_agent.restore.pager_process import CantBring
 from spotsurfer_agent.save.session import NO_DEVICE, Device, Incomplete, SavePlace, Saving
 
 log = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class CriuSave(SaveMethod):
             time.sleep(ARRIVING_LOOK_SECONDS)
         if request.base is not None:
             pager_process.await_prints(host.folder, host.bases.path(request.base))
-        order = host.folder / pager.ORDER
+        order = host.folder / pager_process.ORDER
         if order.exists():
             with contextlib.suppress(StoreError):  # a hint for the next restore
                 host.store.put(object_keys.order_key(host.job), order.read_bytes())
@@ -144,16 +144,91 @@ class CriuSave(SaveMethod):
     # ------------------------------------------------------------ restoring
 
     def restore(self, manifest: Manifest, spec: Spec) -> None:
-        """Bring files and processes back exactly. Raises EngineError("refused"), ("store") or ("restore")."""
+        """Bring files and processes back exactly. Raises EngineError("refused"), ("store") or ("restore").
+
+        The steps stand here in the order in which they happen; those of the pager are in `restore.pager`, those of CRIU in
+        `shim.criu_runs`.
+        """
         host, here = self.host, self.facts(spec)
         if (why := compatibility.refusal(manifest.facts, here, None)) is not None:
             raise EngineError("refused", why)
         host.world.bring(spec, manifest.facts.get(compatibility.HOST, ""))
         if (why := compatibility.refusal(manifest.facts, here, host.world.place(host.mounts()))) is not None:
             raise EngineError("refused", why)
-        short = lacking(manifest.memory_bytes)
+
+        with self._or_undone(manifest):
+            bag = host.bag(spec)
+            # The surroundings of the job's processes; the processes themselves are in the image.
+            plan = host.surroundings(spec, bag)
+            if bag.files:
+                who = host.world.account(spec)
+                plan = dataclasses.replace(plan, uid=who.uid, gid=who.gid)
+            host.fresh_logs()
+            host.clean_images()
+            images, work = host.folder / "images" / "restore", host.folder / "images" / "restore.work"
+            images.mkdir(parents=True)
+            (work / "plugins").mkdir(parents=True)
+            waits, self._standing = self._standing, None
+            with pager_process.PagerProcess(host.folder, host.tools.python, waits) as pager:
+                host.shim.spawn()  # while the pager loads its modules; where the groups are is known only now
+                group, tools, origin = host.shim.cgroup(), host.shim.tool_group(), host.origin
+                may_be_lazy = origin.lazy and self.may_be_lazy
+                (work / "manifest").write_bytes(manifests.encode(manifest, host.keys))
+                pager.begin(
+                    pager_process.PagerPlan(
+                        way=origin.way.carry(),
+                        cache=origin.cache,
+                        job=host.job,
+                        checkpoint=manifest.id,
+                        key=origin.key,
+                        lineage=host.keys.lineage,
+                        encrypts=host.keys.encrypts,
+                        manifest=str(work / "manifest"),
+                        folder=str(host.folder),
+                        images=str(images),
+                        work=str(work),
+                        lazy=may_be_lazy,
+                        cgroup=group.folders,
+                        enter=tools.entries(),
+                        prints=str(host.bases.path(manifest.id)),
+                        workers=origin.workers,
+                    )
+                )
+                host.scratch_folder.empty()
+                chunks = Reader(host.store, host.job, host.keys, host.limits)
+                tree.build(host.scratch_folder.path, manifest.scratch, manifest.chunks, chunks)
+                host.scratch_folder.brought_back(manifest)
+                host.make_secret_places()
+                lazy = pager.ready()
+                places, kept = (images, work, host.folder), (host.mounts(), manifest.init_pipes)
+                argv = command.restore(host.tools.criu, places, kept, lazy=lazy)
+                # If its threads were held when it was saved, they must not run when CRIU is done: GPU memory is still out.
+                stays = tools.entries() if gpu_facts.threads_of(manifest.facts) else []
+                with shim_protocol.Conversation(host.folder) as talk, pager_process.getting_on(host.folder, work, group):
+                    talk.ask(
+                        "restore",
+                        None,
+                        plan=dataclasses.asdict(dataclasses.replace(plan, cgroups=group.entries())),
+                        log=manifest.log,
+                        argv=argv,
+                        pidfile=str(work / "pid"),
+                        whole=not may_be_lazy,
+                        stays=stays,
+                        **host.shim.resources(guarded=self.guarded),
+                    )
+                if (status := host.status()).state is WorkloadState.LOST:
+                    raise CantBring(status.lost_because or "its processes were gone at once")
+            self._bring_devices_back(manifest)
+
+    def _bring_devices_back(self, image: Manifest) -> None:
+        """The last step of a restore: memory of the job that is not the machine's. Raises EngineError, OSError."""
+
+    @contextlib.contextmanager
+    def _or_undone(self, image: Manifest) -> Iterator[None]:
+        """The job is restored in this block, or nothing of it is left. EngineError("refused"), ("store"), ("restore")."""
+        short = lacking(image.memory_bytes)
         try:
-            self._bring_back(manifest, spec)
+            yield
         except (
             CantBring,
             OSError,
@@ -164,67 +239,8 @@ class CriuSave(SaveMethod):
             shim_protocol.ShimRefused,
         ) as e:
             cause = self._cause(e, short) if isinstance(e, shim_protocol.ShimRefused) else e
-            host.kill()
-            raise EngineError(blame(cause), f"checkpoint {manifest.id} can't be restored: {plainly(cause)}") from e
-
-    def _bring_back(self, image: Manifest, spec: Spec) -> None:
-        host = self.host
-        plan = self._plan(spec)
-        host.fresh_logs()
-        host.clean_images()
-        images, work = host.folder / "images" / "restore", host.folder / "images" / "restore.work"
-        images.mkdir(parents=True)
-        (work / "plugins").mkdir(parents=True)
-        where = pager_process.RestorePlace(host.folder, images, work, host.job, host.tools.python, host.bases.path(image.id))
-        waits, self._standing = self._standing, None
-        bringing = Bringing(where, waits)
-        origin = host.origin if self.may_be_lazy else dataclasses.replace(host.origin, lazy=False)
-        try:
-            host.shim.spawn()  # while the pager loads its modules; where the groups are is known only now
-            bringing.begin(image, host.keys, origin, host.shim.cgroup(), host.shim.tool_group())
-            host.scratch_folder.empty()
-            chunks = Reader(host.store, host.job, host.keys, host.limits)
-            tree.build(host.scratch_folder.path, image.scratch, image.chunks, chunks)
-            host.scratch_folder.brought_back(image)
-            host.make_secret_places()
-            self._run_criu(image, (images, work), plan, lazy=bringing.ready(), whole=not origin.lazy)
-            if (status := host.status()).state is WorkloadState.LOST:
-                raise CantBring(status.lost_because or "its processes were gone at once")
-        except BaseException as e:
-            trouble = bringing.trouble()
-            bringing.stop()  # one that has not joined its group yet outlives `kill`, and would end the next restore
-            if trouble is not None and isinstance(e, shim_protocol.ShimRefused | shim_protocol.ShimGone):
-                raise trouble from e  # CRIU knows less: it only sees that its image ends
-            raise
-
-    def _plan(self, spec: Spec) -> launch.LaunchPlan:
-        """The surroundings of the job's processes; the processes themselves are in the image."""
-        bag = self.host.bag(spec)
-        plan = self.host.surroundings(spec, bag)
-        if bag.files:
-            who = self.host.world.account(spec)
-            plan = dataclasses.replace(plan, uid=who.uid, gid=who.gid)
-        return plan
-
-    def _run_criu(self, image: Manifest, where: tuple[Path, Path], plan: launch.LaunchPlan, *, lazy: bool, whole: bool) -> None:
-        """`lazy`: memory may still come when the job runs. `whole`: the job waits until all of it is there."""
-        host, (images, work) = self.host, where
-        group, tools = host.shim.cgroup(), host.shim.tool_group()
-        argv = command.restore(host.tools.criu, (images, work, host.folder), (host.mounts(), image.init_pipes), lazy=lazy)
-        # If its threads were held when it was saved, they must not run when CRIU is done: memory of its GPUs is still out.
-        stays = bool(gpu_facts.threads_of(image.facts))
-        with shim_protocol.Conversation(host.folder) as talk, pager_process.getting_on(host.folder, work, group):
-            talk.ask(
-                "restore",
-                None,
-                plan=dataclasses.asdict(dataclasses.replace(plan, cgroups=group.entries())),
-                log=image.log,
-                argv=argv,
-                pidfile=str(work / "pid"),
-                whole=whole,
-                stays=tools.entries() if stays else [],
-                **host.shim.resources(guarded=self.guarded),
-            )
+            self.host.kill()
+            raise EngineError(blame(cause), f"checkpoint {image.id} can't be restored: {plainly(cause)}") from e
 
     def _cause(self, e: shim_protocol.ShimRefused, short: str) -> Exception:
         """Why CRIU did not restore. A want of memory is the machine's fault: an OSError."""

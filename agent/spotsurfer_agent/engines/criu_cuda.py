@@ -32,7 +32,7 @@ from spotsurfer_agent.gpu.driver_port import DriverUnfit
 from spotsurfer_agent.gpu.sidecar import Sidecar, SidecarGone
 from spotsurfer_agent.gpu.suspend_resume import MARKER, CantBringBack, CantTakeOut, Mover, Still, wait_for_room
 from spotsurfer_agent.ports.engine import EngineError, SaveRequest, WorkloadState
-from spotsurfer_agent.restore.pager.protocol import Loss
+from spotsurfer_agent.restore.pager_process import Loss
 
 ROOM_SECONDS = 20.0  # a program that just ended gives its GPU memory back only after a while
 STAY_SECONDS = 0.1  # between looks whether a held job was let go
@@ -132,12 +132,12 @@ class CudaSave(CriuSave):
 
     # ------------------------------------------------------------ restoring
 
-    def _bring_back(self, image: Manifest, spec: Spec) -> None:
+    def restore(self, manifest: Manifest, spec: Spec) -> None:
+        """As every job with processes; its GPU memory comes last."""
         with suspend_resume.huge_pages_everywhere(self.host.folder):
-            super()._bring_back(image, spec)
-            self._bring_gpu_memory_back(image)
+            super().restore(manifest, spec)
 
-    def _bring_gpu_memory_back(self, image: Manifest) -> None:
+    def _bring_devices_back(self, image: Manifest) -> None:
         sidecar, mover = self.driver()
         try:
             wanted = gpu_facts.processes_of(image.facts)

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -32,12 +33,10 @@ from spotsurfer_agent.ports.engine import EngineError, SaveRequest, Status, Stil
 from spotsurfer_agent.prepare import environment
 from spotsurfer_agent.prepare.environment import PATH, UnknownUser, World
 from spotsurfer_agent.prepare.images.cache import Images
-from spotsurfer_agent.restore import compatibility
-from spotsurfer_agent.restore.pager import protocol as pager
-from spotsurfer_agent.restore.pager.protocol import BLAME_IMAGE
-from spotsurfer_agent.restore.pager_process import Origin, arrival
+from spotsurfer_agent.restore import compatibility, pager_process
 from spotsurfer_agent.shim import output
 from spotsurfer_agent.shim.client import ShimClient
+from spotsurfer_agent.store.credentials import StoreAccess
 
 PHASES = {
     "idle": WorkloadState.ABSENT,
@@ -47,6 +46,17 @@ PHASES = {
     "lost": WorkloadState.LOST,
 }
 KILLED = "the kernel killed it, because this machine's memory ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """How a separate process reaches the store, and how it may restore."""
+
+    way: StoreAccess
+    key: str = ""  # the lineage's secret, in hexadecimal digits
+    lazy: bool = True
+    cache: str = ""  # folder of objects that were fetched ahead; "" = there is none
+    workers: int | None = None  # see `PagerPlan`
 
 
 class JobHost:
@@ -270,10 +280,10 @@ class JobHost:
         """The status with the memory that still comes behind the running job; if that memory can't come, the job is lost."""
         if status.state not in (WorkloadState.RUNNING, WorkloadState.LOST):
             return status
-        seen = arrival(self.folder, self.shim.cgroup())
+        seen = pager_process.arrival(self.folder, self.shim.cgroup())
         if seen.loss is None:
             return dataclasses.replace(status, arriving_bytes=seen.arriving_bytes)
-        bad = seen.loss.blame == BLAME_IMAGE
+        bad = seen.loss.blame == pager_process.BLAME_IMAGE
         return dataclasses.replace(status, state=WorkloadState.LOST, lost_because=seen.loss.sentence, image_is_bad=bad)
 
     def adopt(self) -> Status:
@@ -390,7 +400,7 @@ class JobHost:
         (self.folder / shim_protocol.STARTED).unlink(missing_ok=True)
         (self.folder / MARKER).unlink(missing_ok=True)
         self.marks.ended()
-        pager.forget(self.folder)
+        pager_process.forget(self.folder)
         self.shim.forget()
 
     def clean_images(self) -> None:

@@ -19,10 +19,8 @@ from spotsurfer_wire.store.port import ObjectStore
 
 from spotsurfer_agent.files import tree
 from spotsurfer_agent.host import network, root_fs, shim_protocol
-from spotsurfer_agent.ports.engine import EngineError
 from spotsurfer_agent.prepare.images import cache, cdi
 from spotsurfer_agent.prepare.images.cache import Images, Root
-from spotsurfer_agent.prepare.images.registry import ImageError
 from spotsurfer_agent.prepare.inputs import delivery
 
 # ---- The job's user: users of an image come from its own /etc/passwd and /etc/group, not from the machine's
@@ -175,21 +173,15 @@ class World:
 
         Raises EngineError, StoreError.
         """
-        try:
-            root = self.images.ready(spec, progress)
-        except ImageError as e:
-            raise EngineError(e.kind, str(e)) from e
-        self._lay_names(machine=root is None, hosts=(self.host, host))
-        return root
-
-    def _lay_names(self, *, machine: bool, hosts: tuple[str, ...]) -> None:
-        """Lay the files for name lookups; `machine`: the job has the machine's root, and so the machine's files."""
-        names = self._folder / root_fs.NAMES
+        root = self.images.ready(spec, progress)
+        names = self._folder / root_fs.NAMES  # for name lookups
         names.mkdir(exist_ok=True)
-        known = Path(root_fs.HOSTS).read_text(errors="surrogateescape") if machine and root_fs.has_hosts() else HOSTS
-        for name, text in (("hosts", network.hosts_file(known, hosts)), ("resolv.conf", root_fs.resolver())):
+        known = Path(root_fs.HOSTS).read_text(errors="surrogateescape") if root is None and root_fs.has_hosts() else HOSTS
+        hosts = network.hosts_file(known, (self.host, host))
+        for name, text in (("hosts", hosts), ("resolv.conf", root_fs.resolver())):
             (names / name).write_text(text, errors="surrogateescape")
             (names / name).chmod(0o644)  # for the job's user, too
+        return root
 
     def bring(self, spec: Spec, host: str = "") -> None:
         """`prepare`, and record the root as this job's, with its mounts. Raises EngineError, StoreError.
@@ -201,8 +193,8 @@ class World:
         if root is None:
             (self._folder / FILE).unlink(missing_ok=True)
             return
-        self._make_points(Path(root.path), extra)
-        shim_protocol.write_durably(self._folder / FILE, root.to_json())
+        cache.mount_points(Path(root.path), str(self._base), [m for m in extra if not m.target.startswith(f"{self._base}/")])
+        shim_protocol.write_durably(self._folder / FILE, asdict(root))
 
     @property
     def root(self) -> Root | None:
@@ -224,17 +216,7 @@ class World:
 
     def _devices(self, spec: Spec) -> cdi.Devices:
         """What devices add to a job with an image; without one it has the machine's own libraries. Raises EngineError."""
-        try:
-            return cdi.find(tuple(spec.devices) if spec.image else ())
-        except ImageError as e:
-            raise EngineError(e.kind, str(e)) from e
-
-    def _make_points(self, root: Path, extra: Sequence[root_fs.Mount]) -> None:
-        """Make mount points in an image for mounts outside of the job's scratch."""
-        try:
-            cache.mount_points(root, str(self._base), [m for m in extra if not m.target.startswith(f"{self._base}/")])
-        except ImageError as e:
-            raise EngineError(e.kind, str(e)) from e
+        return cdi.find(tuple(spec.devices) if spec.image else ())
 
     def digest(self, spec: Spec | None = None) -> str:
         """The image's digest, of the running job or of one to come; "" = none, or not known yet. Raises StoreError."""

@@ -50,33 +50,10 @@ COMMON = frozenset(
 V2 = COMMON | frozenset(["cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"])
 V3 = V2 | frozenset(["avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"])
 # glibc's names (2.33 and newer) of features to switch off (manual, "Hardware Capability Tunables").
-_AVX512 = [
-    "AVX512F",
-    "AVX512VL",
-    "AVX512BW",
-    "AVX512CD",
-    "AVX512DQ",
-    "AVX512ER",
-    "AVX512PF",
-    "AVX512_VBMI",
-    "AVX512_VBMI2",
-    "AVX512_VNNI",
-    "AVX512_BITALG",
-]
-_BEYOND_V3 = [
-    *_AVX512,
-    "AVX_VNNI",
-    "AVX512_BF16",
-    "AVX512_FP16",
-    "AMX_TILE",
-    "AMX_INT8",
-    "AMX_BF16",
-    "VAES",
-    "VPCLMULQDQ",
-    "GFNI",
-]
+_AVX512 = "AVX512F AVX512VL AVX512BW AVX512CD AVX512DQ AVX512ER AVX512PF AVX512_VBMI AVX512_VBMI2 AVX512_VNNI AVX512_BITALG"
+_BEYOND_V3 = f"{_AVX512} AVX_VNNI AVX512_BF16 AVX512_FP16 AMX_TILE AMX_INT8 AMX_BF16 VAES VPCLMULQDQ GFNI"
 _NUMPY = "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR"
-_BEYOND_V2 = [*_BEYOND_V3, "AVX2", "AVX", "FMA", "F16C", "BMI1", "BMI2", "LZCNT", "MOVBE", "XSAVE", "XSAVEC"]
+_BEYOND_V2 = f"{_BEYOND_V3} AVX2 AVX FMA F16C BMI1 BMI2 LZCNT MOVBE XSAVE XSAVEC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +65,8 @@ class Cap:
     environment: dict[str, str]
 
 
-def _glibc(names: list[str]) -> str:
-    return "glibc.cpu.hwcaps=" + ",".join(f"-{n}" for n in names)
+def _glibc(names: str) -> str:
+    return "glibc.cpu.hwcaps=" + ",".join(f"-{n}" for n in names.split())
 
 
 # Variable -> its reader and the documentation:
@@ -168,7 +145,7 @@ INSTRUCTIONS = re.compile(
     r"|abm|lahf_lm|sha_ni|sha512|sm3|sm4|vaes|vpclmulqdq|gfni|clflush\w*|clwb|fsgsbase|erms|fsrm|rtm|hle|cx16|xsave\w*|amx_\w+|movdiri"
     r"|movdir64b|serialize|rdpid|rdtscp|pku|ospke|3dnow\w*|xop|tbm|fma4|misalignsse|wbnoinvd|cldemote|waitpkg|enqcmd|user_shstk"
 )
-# Parts of the saved register state, whose layout must be the same.
+# Parts of the saved register state: their layout must be the same.
 REGISTERS = ("fpu", "sse", "avx", "avx512f", "pku", "ospke", "amx_tile", "xsaves", "xsavec", "user_shstk")
 NUMBERS = "inode numbers"  # how the disk assigns them, if a program knows a file by its number
 ORDER = "order of folders"  # how the disk assigns positions in folders, if a program was listing one
@@ -324,9 +301,6 @@ def _note(data: bytes) -> str:
             return data[body : body + length].hex()
         at = body + (length + 3) // 4 * 4
     return ""
-
-
-# ---- Comparing
 
 
 def _same(theirs: str, ours: str) -> bool:

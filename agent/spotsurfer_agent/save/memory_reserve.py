@@ -13,14 +13,11 @@ from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
-from spotsurfer_wire.linux.memory import free_bytes
-
 BLOCK_BYTES = 16 << 20
 BLOCKS_MIN = 4  # a file that ends, one that begins, and what is being sent of both
 TAIL_BYTES = 1 << 20  # a rest of a block is worth using from this size on
 SLACK_BYTES = 64 << 20  # what estimates of an image may be wrong by
 FINAL_BYTES = 192 << 20  # a final save waits for its bytes to be durable anyway: no need to hold them
-SENT_BYTES = 192 << 20  # on their way through compression and to the store, besides what is held here
 FIRST_GUESS = 0.15  # share of a job's pages that changed since its base, while none was measured
 USED_FIRST_BYTES = 256 << 20  # with less on its way, the sender would have to wait for the readers
 USED_FIRST_SECONDS = 0.04  # a block comes back sooner from a store that takes 400 MB/s
@@ -229,15 +226,6 @@ def wanted(image_bytes: int, new_share: float | None, allowed_bytes: int, *, fin
         limit = min(FINAL_BYTES, allowed_bytes)
         return Wanted(min(need, limit), limit, need <= limit)
     return Wanted(min(need, allowed_bytes), allowed_bytes, need <= allowed_bytes)
-
-
-def allowed(setting_bytes: int, spoken_for_bytes: int = 0) -> int:
-    """How much a save may hold: the setting, else half of what is free; never more than three quarters of what is free.
-
-    Memory that is spoken for, because the job itself will need it meanwhile, does not count as free.
-    """
-    free = max(free_bytes() - spoken_for_bytes, 0)
-    return min(setting_bytes, free * 3 // 4) if setting_bytes else free // 2
 
 
 def image_bytes(pids: list[int]) -> int:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 from spotsurfer_wire import clock, manifest, object_keys
+from spotsurfer_wire.chunks import budget
 from spotsurfer_wire.chunks.budget import Limits
 from spotsurfer_wire.crypto import Keys
 from spotsurfer_wire.linux import memory
@@ -275,7 +276,7 @@ class Saving:
         self._images = place.folder / "images" / request.checkpoint
         self._work = place.folder / "images" / f"{request.checkpoint}.work"
         self._base = place.bases.of(request.base)
-        limits = dataclasses.replace(place.limits, memory_bytes=min(place.limits.memory_bytes, memory_reserve.SENT_BYTES))
+        limits = dataclasses.replace(place.limits, memory_bytes=min(place.limits.memory_bytes, budget.SENT_BYTES))
         self._writer = Writer(place.store, place.job, place.keys, limits, self._base.known, request.condemned)
         self._memory: Reserve | None = None
         self._prints: list[tuple[str, bytes]] = []
@@ -355,7 +356,7 @@ class Saving:
         on_devices = at.device.bytes
         size, allowed = (
             memory_reserve.guessed_bytes(at.cgroup.pids()) + on_devices,
-            memory_reserve.allowed(at.memory_bytes, on_devices),
+            budget.image_bytes_max(at.memory_bytes, on_devices),
         )
         self._expected_bytes = size
         want = memory_reserve.wanted(size, share, allowed, final=self._request.final)

@@ -27,7 +27,7 @@ from spotsurfer_agent.host.cgroup import JobCgroup
 from spotsurfer_agent.host.network import JobNetwork
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.linux import sockets
-from spotsurfer_agent.restore.pager import protocol as pager
+from spotsurfer_agent.restore import pager_process as pager
 from spotsurfer_agent.shim import criu_runs
 from spotsurfer_agent.shim.criu_runs import Dump, Owner, Refused, Restore
 from spotsurfer_agent.shim.oom_guard import Guard

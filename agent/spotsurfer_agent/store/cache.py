@@ -1,24 +1,52 @@
-"""Objects fetched ahead, in a folder of the machine's disk, and a store that looks there first.
+"""Caches on a machine's disk: how each finds room and keeps others out, and the one for objects fetched ahead.
 
-It keeps only objects whose name determines their content: chunks, packs, manifests. They are in their stored form, so a reader
-checks them like any other. The folder is only a cache: missing objects come from the store. It is emptied when an agent begins,
-because its files are not durable.
+That one keeps only objects that never change: chunks, packs, manifests. They are in their stored form, so a reader checks them
+like any other. Missing objects come from the store. The folder is emptied when an agent begins, because its files are not
+durable.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
 import secrets
 import shutil
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 import xxhash
-from spotsurfer_wire.linux.buffers import Buffer
-from spotsurfer_wire.store.port import FileStore, Listed
 
 MARK_BYTES = 8  # behind each object: detects damage; the reader detects forgery
 FREE_SHARE = 0.5  # of the free disk space may be used by default
+
+
+def free_bytes(folder: Path) -> int:
+    """Free bytes of the disk that holds a folder, or will."""
+    place = next(p for p in (folder, *folder.parents) if p.exists())
+    return shutil.disk_usage(place).free
+
+
+def evict(unused: Iterable[Path], remove: Callable[[Path], None], fits: Callable[[], bool]) -> bool:
+    """Remove what is not in use, in this order, until something new fits; False if it does not fit then either."""
+    for path in unused:
+        if fits():
+            return True
+        remove(path)
+    return fits()
+
+
+@contextlib.contextmanager
+def locked(path: Path, how: int = fcntl.LOCK_EX) -> Iterator[None]:
+    """Hold a lock of flock(2) among processes, in a file of the cache's folder. Raises OSError."""
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, how)
+        yield
+    finally:
+        os.close(fd)
 
 
 class DiskCache:
@@ -27,7 +55,7 @@ class DiskCache:
     def __init__(self, folder: Path, bytes_max: int = 0) -> None:
         """`bytes_max` 0: half of what is free on the disk now."""
         self.folder = folder
-        self.bytes_max = bytes_max or int(_free(folder) * FREE_SHARE)
+        self.bytes_max = bytes_max or int(free_bytes(folder) * FREE_SHARE)
         self.spared_bytes = 0  # of the disk to leave free for others
         self._lock = threading.Lock()
         self._sizes: dict[str, int] = {}  # what this process put there
@@ -44,7 +72,7 @@ class DiskCache:
     def put(self, key: str, data: bytes) -> bool:
         """Keep an object; False if the disk or the limit has no room."""
         with self._lock:
-            if self.held_bytes + len(data) > self.bytes_max or _free(self.folder) - len(data) < self.spared_bytes:
+            if self.held_bytes + len(data) > self.bytes_max or free_bytes(self.folder) - len(data) < self.spared_bytes:
                 return False
             self._sizes[key] = len(data)
         path = self._path(key)
@@ -98,62 +126,3 @@ class DiskCache:
 
 def _mark(data: bytes) -> bytes:
     return xxhash.xxh3_64_digest(data)
-
-
-def _free(folder: Path) -> int:
-    place = next(p for p in (folder, *folder.parents) if p.exists())
-    return shutil.disk_usage(place).free
-
-
-class CachedStore:
-    """A store that answers reads of objects and ranges from the cache if it can; other requests pass on."""
-
-    def __init__(self, store: FileStore, cache: DiskCache) -> None:
-        self.behind, self.cache = store, cache
-
-    def create(self, key: str, data: bytes) -> bool:
-        """Write durably if absent."""
-        return self.behind.create(key, data)
-
-    def create_later(self, key: str, data: Buffer) -> bool:
-        """Write if absent; durable only once `sync` returned."""
-        return self.behind.create_later(key, data)
-
-    def sync(self) -> None:
-        """Everything that `create_later` wrote is durable when it returns."""
-        self.behind.sync()
-
-    def put(self, key: str, data: bytes) -> None:
-        """Write or overwrite, durably."""
-        self.behind.put(key, data)
-
-    def put_file(self, key: str, path: Path) -> int:
-        """Write or overwrite from a file."""
-        return self.behind.put_file(key, path)
-
-    def get(self, key: str) -> bytes | None:
-        """The whole object, or None."""
-        found = self.cache.get(key) if keeps(key) else None
-        return self.behind.get(key) if found is None else found
-
-    def get_range(self, key: str, start: int, length: int) -> bytes | None:
-        """A part of the object, or None."""
-        found = self.cache.get_range(key, start, length) if keeps(key) else None
-        return self.behind.get_range(key, start, length) if found is None else found
-
-    def get_file(self, key: str, path: Path) -> int | None:
-        """The object into a file."""
-        return self.behind.get_file(key, path)
-
-    def list(self, prefix: str, after: str | None = None) -> list[Listed]:
-        """All objects below `prefix` in key order."""
-        return self.behind.list(prefix, after)
-
-    def delete(self, keys: Iterable[str]) -> None:
-        """Remove; absent ones are no error."""
-        self.behind.delete(keys)
-
-
-def keeps(key: str) -> bool:
-    """Whether the object never changes, so that a copy of it is as good."""
-    return "/chunks/" in key or "/packs/" in key or key.endswith("/MANIFEST")

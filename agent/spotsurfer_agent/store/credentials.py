@@ -11,14 +11,16 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from spotsurfer_wire import clock, json_codec, object_keys
 from spotsurfer_wire.json_codec import ProtocolError
 from spotsurfer_wire.messages import AgentConfig
 from spotsurfer_wire.sealed_objects import CONFIG, HOST_KEY, BadHandout, Handout, unseal_handout
-from spotsurfer_wire.store.obstore import SECRET_OPTIONS, ObstoreStore, open_store
-from spotsurfer_wire.store.port import StoreError
+from spotsurfer_wire.store.obstore import SECRET_OPTIONS, ObstoreStore, fsync, open_store
+from spotsurfer_wire.store.port import ObjectStore, StoreError
+
+log = logging.getLogger(__name__)
 
 # ---- Credentials: the ones that were handed out, renewed in time
 #
@@ -31,7 +33,6 @@ from spotsurfer_wire.store.port import StoreError
 # lease lapses and its job stands frozen until newer ones are there. Exactly that happens if the controller is away for longer
 # than half of a lifetime.
 
-log = logging.getLogger(__name__)
 SHARE = 8  # reads of the object in one lifetime of its credentials
 AGAIN_SECONDS = 2.0  # between reads while there are none, and after a refusal
 LONGEST_SECONDS = 600.0
@@ -42,14 +43,6 @@ class NoCredentials(Exception):
     """None were handed out yet."""
 
 
-class Reading(Protocol):
-    """The one method of a store that this needs."""
-
-    def get(self, key: str) -> bytes | None:
-        """The whole object, or None. Raises StoreError."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Claim:
     """Whose credentials they are, and what opens them."""
@@ -58,10 +51,6 @@ class Claim:
     attempt: int
     secret: str = field(repr=False)  # 64 hexadecimal digits
 
-    def open(self, data: bytes) -> Handout:
-        """Raises BadHandout."""
-        return unseal_handout(data, bytes.fromhex(self.secret), self.job, self.attempt)
-
 
 class Credentials:
     """The credentials of one process; called by obstore before each request. Safe to use from several threads."""
@@ -69,29 +58,24 @@ class Credentials:
     def __init__(
         self,
         claim: Claim,
-        store: Callable[[], Reading],
+        store: Callable[[], ObjectStore],
         first: Handout | None = None,
         now: Callable[[], float] = clock.monotonic,
     ) -> None:
         """`store` opens the store with the machine's own rights; it is called once, when it is needed."""
         self.claim, self._open, self._now = claim, store, now
-        self._store: Reading | None = None
-        self._held = first
+        self._store: ObjectStore | None = None
+        self.held = first  # the current credentials
         self._next = now() + (_interval(first) if first is not None else 0.0)
         self._looked_at = float("-inf")
         self._lock = threading.Lock()
         self._looking = False
         self._said = ""
 
-    @property
-    def held(self) -> Handout | None:
-        """The current credentials."""
-        return self._held
-
     def __call__(self) -> Any:
         """An `S3Credential`. Never waits: a thread fetches newer ones if they are due. Raises NoCredentials."""
         self._look_beside()
-        held = self._held
+        held = self.held
         if held is None:
             raise NoCredentials(f"no credentials were handed out yet to {self.claim.job}, attempt {self.claim.attempt}")
         names = ("access_key_id", "secret_access_key", "token")
@@ -112,19 +96,17 @@ class Credentials:
             data = self._store.get(object_keys.handout_key(self.claim.job, self.claim.attempt))
             if data is None:
                 self._say("no credentials are in the store (yet)")
-                return self._held is not None
-            self._take(self.claim.open(data))
+                return self.held is not None
+            handout = unseal_handout(data, bytes.fromhex(self.claim.secret), self.claim.job, self.claim.attempt)
+            if handout != self.held:
+                log.info("credentials of %s, good for %.0f s", handout.issued_at, handout.life_seconds)
+            self.held, self._said = handout, ""
+            self._next = self._looked_at + _interval(handout)
         except BadHandout as e:
             self._say(str(e))
         except Exception as e:  # after any error the next look may succeed, and nobody waits for this one
             self._say(f"the credentials can't be read: {e}".partition("\n")[0])
-        return self._held is not None
-
-    def _take(self, handout: Handout) -> None:
-        if handout != self._held:
-            log.info("credentials of %s, good for %.0f s", handout.issued_at, handout.life_seconds)
-        self._held, self._said = handout, ""
-        self._next = self._looked_at + _interval(handout)
+        return self.held is not None
 
     def _say(self, text: str) -> None:
         if text != self._said:
@@ -146,7 +128,7 @@ class Credentials:
 
     def carry(self) -> dict[str, Any]:
         """Data from which another process of this machine makes its own Credentials. Secret."""
-        return {"claim": asdict(self.claim), "first": asdict(self._held) if self._held is not None else None}
+        return {"claim": asdict(self.claim), "first": asdict(self.held) if self.held is not None else None}
 
 
 def _interval(handout: Handout) -> float:
@@ -171,17 +153,11 @@ class StoreAccess:
     @classmethod
     def of(cls, config: AgentConfig) -> StoreAccess:
         """From the machine's configuration."""
-        if not config.access_secret:
-            return cls(config.store_url, config.store_options)
-        claim = Claim(config.job, config.attempt, config.access_secret)
-        return cls._renewed(config.store_url, config.store_options, config.metadata_url, claim, None)
-
-    @classmethod
-    def _renewed(
-        cls, url: str, options: Mapping[str, str], metadata_url: str, claim: Claim, first: Handout | None
-    ) -> StoreAccess:
-        own = role_options(options, metadata_url)
-        return cls(url, options, Credentials(claim, lambda: open_store(url, own), first), metadata_url)
+        url, options, purse = config.store_url, config.store_options, None
+        if config.access_secret:
+            own = role_options(options, config.metadata_url)
+            purse = Credentials(Claim(config.job, config.attempt, config.access_secret), lambda: open_store(url, own))
+        return cls(url, options, purse, config.metadata_url)
 
     def open(self) -> ObstoreStore:
         """The store with this attempt's rights."""
@@ -195,11 +171,11 @@ class StoreAccess:
     @classmethod
     def carried(cls, told: Mapping[str, Any]) -> StoreAccess:
         """The reverse of `carry`."""
-        url, options, purse = told["url"], told["options"], told["purse"]
-        if purse is None:
-            return cls(url, options)
-        first = Handout(**purse["first"]) if purse["first"] is not None else None
-        return cls._renewed(url, options, told["metadata_url"], Claim(**purse["claim"]), first)
+        url, own, kept, purse = told["url"], role_options(told["options"], told["metadata_url"]), told["purse"], None
+        if kept is not None:
+            first = Handout(**kept["first"]) if kept["first"] is not None else None
+            purse = Credentials(Claim(**kept["claim"]), lambda: open_store(url, own), first)
+        return cls(url, told["options"], purse, told["metadata_url"])
 
 
 def role_options(options: Mapping[str, str], metadata_url: str) -> dict[str, str]:
@@ -275,8 +251,4 @@ def _write(path: Path, data: bytes) -> None:
         f.flush()
         os.fsync(f.fileno())
     fresh.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    fsync(path.parent)

@@ -1,4 +1,4 @@
-"""The memory budget of the chunk pipeline: its limits, and a number of bytes that several threads share."""
+"""The memory budget: how much memory saves and restores may take, and a number of bytes that several threads share."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import threading
 from dataclasses import dataclass
 
 from spotsurfer_wire.linux.memory import free_bytes
-
-# ---- A number of bytes that several threads share
 
 
 class Room:
@@ -45,10 +43,9 @@ class Room:
         return self._used
 
 
-# ---- What the chunk pipeline may use of a machine
-
 MEMORY_BYTES_MIN = 64 << 20  # a few of the largest chunks on their way at once
 ROOM_PART = 4  # of what is free; an image that is read may take half of it
+SENT_BYTES = 192 << 20  # of a save, on their way through compression and to the store, besides the image that it holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +59,29 @@ class Limits:
 
     @classmethod
     def of_settings(cls, memory_bytes: int, threads: int, compression: str) -> Limits:
-        """From an agent's configuration; 0 bytes = half of what is free now."""
-        wanted = memory_bytes or unused_bytes() // 2
+        """From an agent's configuration; 0 bytes = half of what is available now without pushing anything out."""
+        wanted = memory_bytes or os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
         return cls(max(MEMORY_BYTES_MIN, wanted), max(1, threads), compression=compression)
 
     @property
     def room_bytes(self) -> int:
-        """Bytes that may be on their way now: the limit, but never so much that the job itself loses memory."""
+        """Bytes that a writer may have on their way now: the limit, but never so much that the job itself loses memory."""
         return max(MEMORY_BYTES_MIN, min(self.memory_bytes, free_bytes() // ROOM_PART))
+
+    @property
+    def kept_bytes(self) -> int:
+        """What a reader keeps; it may take as much again for what it fetched ahead and nobody asked for yet."""
+        return self.memory_bytes // 2
 
 
 USUAL = Limits()  # without a configuration
+PAGER = Limits(memory_bytes=256 << 20, puts=8)  # of a restore, whether the job runs meanwhile or not
 
 
-def unused_bytes() -> int:
-    """Memory that is available now without pushing anything out."""
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def image_bytes_max(setting_bytes: int, spoken_for_bytes: int = 0) -> int:
+    """What a save may hold of an image: the setting, else half of what is free; never more than three quarters of that.
+
+    Memory that is spoken for, because the job itself will need it meanwhile, does not count as free.
+    """
+    free = max(free_bytes() - spoken_for_bytes, 0)
+    return min(setting_bytes, free * 3 // 4) if setting_bytes else free // 2

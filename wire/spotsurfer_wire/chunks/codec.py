@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any
 
 import blake3
 import lz4.block
@@ -115,26 +114,16 @@ def _opened(stored: Buffer, expected: Stored, keys: Keys) -> tuple[int, Buffer]:
 
 
 def _unpacked(kind: int, body: Buffer, size: int) -> Buffer:
-    unpack: Any = {RAW: _same, LZ4: _unpacked_lz4, ZSTD: _unpacked_zstd}.get(kind)
-    if unpack is None:
-        raise Damaged("it is of a kind that this version does not know")
     try:
-        plain: Buffer = unpack(body, size)
+        if kind == RAW:
+            return body
+        if kind == LZ4:
+            plain: bytes = lz4.block.decompress(body, uncompressed_size=size)
+            return plain
+        if kind == ZSTD:
+            if zstandard.frame_content_size(body) != size:  # the library allocates whatever size the frame claims
+                raise ValueError("its frame promises another size")
+            return zstandard.ZstdDecompressor().decompress(body, max_output_size=size)
     except (lz4.block.LZ4BlockError, zstandard.ZstdError, ValueError) as e:
         raise Damaged(f"it does not unpack ({e})") from e
-    return plain
-
-
-def _same(body: Buffer, size: int) -> Buffer:  # noqa: ARG001 -- one signature for all kinds
-    return body
-
-
-def _unpacked_lz4(body: Buffer, size: int) -> Buffer:
-    plain: bytes = lz4.block.decompress(body, uncompressed_size=size)
-    return plain
-
-
-def _unpacked_zstd(body: Buffer, size: int) -> Buffer:
-    if zstandard.frame_content_size(body) != size:  # the library allocates whatever size the frame claims
-        raise ValueError("its frame promises another size")
-    return zstandard.ZstdDecompressor().decompress(body, max_output_size=size)
+    raise Damaged("it is of a kind that this version does not know")

@@ -67,11 +67,6 @@ class SharedCache(Generic[B]):
             self._used -= len(self._kept.popitem(last=False)[1])
 
 
-# ---- The reader: from chunks in the store to plain bytes
-
-KEPT_PART = 2  # of the memory: half is for what is kept, half for what was fetched ahead and not asked for yet
-
-
 class BadChunk(Exception):
     """A chunk is missing, damaged or described in a way that can't be; the sentence names it."""
 
@@ -81,10 +76,10 @@ class Reader:
 
     def __init__(self, store: ObjectStore, job: str, keys: Keys, limits: Limits = USUAL) -> None:
         self._store, self._job, self._keys, self._limits = store, job, keys, limits
-        self._plain = SharedCache[bytes](limits.memory_bytes // KEPT_PART)
-        self._packs = SharedCache[bytes](limits.memory_bytes // KEPT_PART // 4)
+        self._plain = SharedCache[bytes](limits.kept_bytes)
+        self._packs = SharedCache[bytes](limits.kept_bytes // 4)
         self._touched: set[str] = set()  # packs of which a part was read
-        self._room = Room(limits.memory_bytes // KEPT_PART)
+        self._room = Room(limits.kept_bytes)
         self._asked: set[str] = set()  # digests: nobody needs these ahead any more
         self._waiting: dict[str, tuple[int, Future[bytes]]] = {}  # fetched ahead, not asked for yet, with bytes of the room
         self._lock = threading.Lock()
@@ -126,8 +121,6 @@ class Reader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    # ------------------------------------------------------------ parts
 
     def _fetched(self, chunk: Stored) -> bytes:
         stored = self._stored(chunk)
@@ -175,7 +168,7 @@ class Reader:
         return chunk.digest not in self._waiting and chunk.digest not in self._asked and not self._plain.has(chunk.digest)
 
     def _taken(self, chunk: Stored) -> bytes | None:
-        """The bytes that were fetched ahead, whose room is free now; None if they were not, or if that failed."""
+        """The bytes that were fetched ahead, which gives their room back; None if they were not, or if that failed."""
         with self._lock:
             self._asked.add(chunk.digest)
             size, future = self._waiting.pop(chunk.digest, (0, None))

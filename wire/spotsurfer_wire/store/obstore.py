@@ -6,11 +6,12 @@ supports all of them. Nothing here needs If-Match, because obstore's local store
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -43,37 +44,6 @@ CANNOT = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, 
 ALIGNMENT = 4096  # of memory and length, for the disk to read it directly; what every disk takes
 DIRECT_BYTES_MIN = 256 << 10
 SYNC_THREADS = 16  # a disk does concurrent flushes together
-
-
-class LooseFiles:
-    """Objects below `root` whose names are not durable yet."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._folders: set[Path] = set()
-        self._lock = threading.Lock()
-
-    def create(self, key: str, data: Buffer) -> bool | None:
-        """Write if absent; None if this file system or key needs another way. Raises OSError."""
-        if not _PLAIN.fullmatch(key):
-            return None
-        path = self._root / key
-        if path.parent not in self._folders:  # one that was removed since is made by the other way
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with self._lock:  # only a folder that is there: a store that refused to make it must not spoil every later `sync`
-                self._folders.add(path.parent)
-        return _placed(path, data)
-
-    def sync(self) -> None:
-        """All names that were given so far are durable when it returns. Raises OSError."""
-        with self._lock:
-            folders, self._folders = self._folders, set()
-        try:
-            fsync_all(_with_parents(folders, self._root))
-        except OSError:
-            with self._lock:
-                self._folders |= folders
-            raise
 
 
 def create(root: Path, key: str, data: Buffer) -> bool | None:
@@ -120,15 +90,13 @@ def fsync(path: Path) -> None:
         os.close(fd)
 
 
-def _with_parents(folders: Iterable[Path], root: Path) -> set[Path]:
-    out = set[Path]()
-    for folder in folders:
-        while folder not in out:
-            out.add(folder)
-            if folder == root:
-                break
-            folder = folder.parent
-    return out
+def _up(path: Path, root: Path) -> Iterator[Path]:
+    """A path and every folder above it, up to the root."""
+    while True:
+        yield path
+        if path == root:
+            return
+        path = path.parent
 
 
 def _is_aligned(view: memoryview) -> bool:
@@ -173,8 +141,7 @@ def _nameless(folder: Path, direct: int) -> int:
     return os.open(folder, flags, 0o644)
 
 
-# ---- The store
-
+ABSENT = (NotFoundError, FileNotFoundError)
 RETRY_SECONDS = 10.0  # obstore's default of 180 s would hide an outage from the lease
 # obstore's words for a server that gave no whole answer, or one that means "later". A local store gives neither.
 # S3's answers to expired credentials, or to a request that was signed by a wrong clock; some of them with status 400.
@@ -199,14 +166,24 @@ class ObstoreStore:
         self._store = store
         self._refused = refused
         self._root = root  # of a local store: obstore does not fsync there, we do
-        self._loose = LooseFiles(root) if root is not None else None
+        self._loose: set[Path] = set()  # folders with names that are not durable yet
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def _errors(self, key: str) -> Iterator[None]:
+        """Errors of obstore and of the disk become those of the port."""
+        try:
+            yield
+        except (BaseError, OSError, ValueError) as e:
+            error = _error(e, key)
+            if self._refused is not None and isinstance(error, StoreDenied):
+                self._refused()
+            raise error from e
 
     def create(self, key: str, data: bytes) -> bool:
         """Write durably if absent."""
-        try:
+        with self._errors(key):
             return self._create(key, data)
-        except (BaseError, OSError) as e:
-            raise self._error(e, key) from e
 
     def _create(self, key: str, data: Buffer) -> bool:
         try:
@@ -222,26 +199,31 @@ class ObstoreStore:
 
     def create_later(self, key: str, data: Buffer) -> bool:
         """Write if absent; durable once `sync` returned. Only a local store knows the difference."""
-        try:
-            made = self._loose.create(key, data) if self._loose is not None else None
-            return made if made is not None else self._create(key, data)
-        except (BaseError, OSError) as e:
-            raise self._error(e, key) from e
+        with self._errors(key):
+            if self._root is None or (made := create(self._root, key, data)) is None:
+                return self._create(key, data)
+            with self._lock:  # only a folder that is there: a store that refused to make it must not spoil every later `sync`
+                self._loose.add((self._root / key).parent)
+            return made
 
     def sync(self) -> None:
         """What `create_later` wrote is durable when it returns."""
-        try:
-            if self._loose is not None:
-                self._loose.sync()
-        except OSError as e:
-            raise self._error(e, "the store's folders") from e
+        if self._root is None:
+            return
+        with self._lock:
+            folders, self._loose = self._loose, set()
+        with self._errors("the store's folders"):
+            try:
+                fsync_all({up for folder in folders for up in _up(folder, self._root)})
+            except OSError:
+                with self._lock:
+                    self._loose |= folders
+                raise
 
     def put(self, key: str, data: bytes) -> None:
         """Write or overwrite, durably."""
-        try:
+        with self._errors(key):
             self._put(key, data, "overwrite")
-        except (BaseError, OSError) as e:
-            raise self._error(e, key) from e
 
     def _put(self, key: str, data: Buffer, mode: Any) -> None:
         plain: Any = data  # obstore takes any buffer, but says bytes
@@ -249,62 +231,53 @@ class ObstoreStore:
         self._make_durable(key)
 
     def _make_durable(self, key: str) -> None:
+        """File and names: the file, then every folder up to the root (each may be new)."""
         if self._root is not None:
-            _fsync_up(self._root / key, self._root)
+            for path in _up(self._root / key, self._root):
+                fsync(path)
 
     def get(self, key: str) -> bytes | None:
         """The whole object, or None."""
         _check(key)
-        try:
+        with self._errors(key), contextlib.suppress(*ABSENT):
             if self._root is not None and (data := read(self._root, key)) is not None:
                 return data
             return bytes(obstore.get(self._store, key).bytes())
-        except (NotFoundError, FileNotFoundError):
-            return None
-        except (BaseError, OSError, ValueError) as e:
-            raise self._error(e, key) from e
+        return None
 
     def get_range(self, key: str, start: int, length: int) -> bytes | None:
         """A part of an object, or None."""
         _check(key)
-        try:
+        with self._errors(key), contextlib.suppress(*ABSENT):
             if self._root is not None and (data := read(self._root, key, start, length)) is not None:
                 return data
             return bytes(obstore.get_range(self._store, key, start=start, length=length))
-        except (NotFoundError, FileNotFoundError):
-            return None
-        except (BaseError, OSError, ValueError) as e:
-            raise self._error(e, key) from e
+        return None
 
     def copy(self, source: str, target: str) -> None:
         """Copy within the store; in a local one it is a hard link."""
-        try:
+        with self._errors(source):
             obstore.copy(self._store, source, target, overwrite=True)
             self._make_durable(target)
-        except (BaseError, OSError) as e:
-            raise self._error(e, source) from e
 
     def put_file(self, key: str, path: Path) -> int:
         """Write or overwrite from a file, in parts if it is large."""
+        part, many = PARTS_FAR if self._root is None else PARTS_HERE
         with path.open("rb") as f:
             size = os.fstat(f.fileno()).st_size
-            try:
-                part, many = PARTS_FAR if self._root is None else PARTS_HERE
+            with self._errors(key):
                 obstore.put(self._store, key, f if size else b"", mode="overwrite", chunk_size=part, max_concurrency=many)
                 self._make_durable(key)
-            except (BaseError, OSError) as e:
-                raise self._error(e, key) from e
         return size
 
     def get_file(self, key: str, path: Path) -> int | None:
         """The object into a file, range by range: each has the time limit of one request."""
         _check(key)
-        try:
+        size: int | None = None
+        with self._errors(key), contextlib.suppress(*ABSENT):
             size = int(obstore.head(self._store, key)["size"])
-        except (NotFoundError, FileNotFoundError):
+        if size is None:
             return None
-        except (BaseError, OSError, ValueError) as e:
-            raise self._error(e, key) from e
         with path.open("wb") as f:
             for start in range(0, size, RANGE_BYTES):
                 piece = self.get_range(key, start, min(RANGE_BYTES, size - start))
@@ -315,44 +288,27 @@ class ObstoreStore:
 
     def list(self, prefix: str, after: str | None = None) -> list[Listed]:
         """All objects below `prefix` in key order."""
-        try:
-            batches = obstore.list(self._store, prefix=prefix, offset=after)
+        found: list[Listed] = []
+        with self._errors(prefix), contextlib.suppress(*ABSENT):
             found = [
                 Listed(str(m["path"]), int(m["size"]), f"{m.get('e_tag')}/{(at := m['last_modified'].timestamp())}", at)
-                for batch in batches
+                for batch in obstore.list(self._store, prefix=prefix, offset=after)
                 for m in batch
             ]
-        except (NotFoundError, FileNotFoundError):
-            return []
-        except (BaseError, OSError) as e:
-            raise self._error(e, prefix) from e
         return sorted((x for x in found if x.key.startswith(prefix)), key=lambda x: x.key)
 
     def folders(self, prefix: str) -> tuple[str, ...]:
         """Names of the folders right below `prefix`, which ends in /. What is in them is not listed. Raises StoreError."""
-        try:
+        with self._errors(prefix), contextlib.suppress(*ABSENT):
             found = obstore.list_with_delimiter(self._store, prefix=prefix)["common_prefixes"]
-        except (NotFoundError, FileNotFoundError):
-            return ()
-        except (BaseError, OSError) as e:
-            raise self._error(e, prefix) from e
-        return tuple(sorted(str(path).rstrip("/").rpartition("/")[2] for path in found))
+            return tuple(sorted(str(path).rstrip("/").rpartition("/")[2] for path in found))
+        return ()
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove; absent ones are no error."""
         for key in keys:
-            try:
+            with self._errors(key), contextlib.suppress(*ABSENT):
                 obstore.delete(self._store, key)
-            except (NotFoundError, FileNotFoundError):
-                continue
-            except (BaseError, OSError) as e:
-                raise self._error(e, key) from e
-
-    def _error(self, e: Exception, key: str) -> StoreError:
-        error = _error(e, key)
-        if self._refused is not None and isinstance(error, StoreDenied):
-            self._refused()
-        return error
 
 
 def open_store(url: str, options: Mapping[str, str] | None = None, rights: Rights | None = None) -> ObstoreStore:
@@ -380,15 +336,6 @@ def _check(key: str) -> None:
     """Check a key: it may contain names that others wrote (a checkpoint in a head entry, an output). Raises StoreError."""
     if not {"", ".", ".."}.isdisjoint(key.split("/")):
         raise StoreError(f"{key!r} is no key: it has an empty part, or one that leads elsewhere")
-
-
-def _fsync_up(path: Path, root: Path) -> None:
-    """Make file and names durable: the file, then every folder up to the root (each may be new)."""
-    fsync(path)
-    for folder in path.parents:
-        fsync(folder)
-        if folder == root:
-            return
 
 
 def _error(e: Exception, key: str) -> StoreError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import fcntl
 import json
 import logging
 import os
@@ -21,22 +20,24 @@ from typing import Any
 from spotsurfer_wire.container_image import Pin, Pins, Reference
 from spotsurfer_wire.linux import syscalls
 from spotsurfer_wire.messages import Spec
+from spotsurfer_wire.store.obstore import fsync
 from spotsurfer_wire.store.port import ObjectStore
 
 from spotsurfer_agent.host import root_fs
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.prepare.images.registry import (
     LAYOUT,
-    Access,
     ImageConfig,
     ImageError,
+    ImageRules,
     Kind,
     Registry,
     architecture,
     failure,
 )
+from spotsurfer_agent.store.cache import evict, free_bytes, locked
 
-# ---- Architecture
+log = logging.getLogger(__name__)
 
 
 def check_architecture(pin: Pin, architecture: str) -> None:
@@ -147,11 +148,7 @@ def settle(made: Path, place: Path) -> None:
     finally:
         os.close(fd)
     made.rename(place)
-    fd = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    fsync(place.parent)
 
 
 def remove(folder: Path) -> None:
@@ -182,13 +179,9 @@ class Root:
     path: str  # of its tree
     config: ImageConfig
 
-    def to_json(self) -> dict[str, Any]:
-        """The JSON form, for a file of the agent."""
-        return dataclasses.asdict(self)
-
     @staticmethod
     def from_json(raw: dict[str, Any]) -> Root:
-        """The reverse of `to_json`. Raises TypeError, KeyError for other data."""
+        """What `dataclasses.asdict` made, after JSON. Raises TypeError, KeyError for other data."""
         return Root(str(raw["digest"]), str(raw["path"]), ImageConfig(**raw["config"]))
 
 
@@ -211,9 +204,7 @@ class Shelf:
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """Exclusive access to the shelf; leftovers are removed first."""
-        self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-        with (self.folder / ".lock").open("w") as f:
-            fcntl.flock(f, fcntl.LOCK_EX)
+        with locked(self.folder / ".lock"):
             for left in self.folder.glob(".*-*"):
                 shutil.rmtree(left, ignore_errors=True)
             yield
@@ -233,16 +224,13 @@ class Shelf:
 
         `bytes_max`: what all images may take; 0 = half of the disk.
         """
-        wanted = packed_bytes * (1 + UNPACKED_SHARE)
-        held = self._held(keep)
-        st, total = os.statvfs(self.folder), sum(size for _, size in held)
-        limit, free = bytes_max or st.f_blocks * st.f_frsize // 2, st.f_bavail * st.f_frsize
-        for place, size in held:
-            if total + wanted <= limit and wanted <= free:
-                return
-            remove(place)
-            total, free = total - size, free + size
-        if packed_bytes > free:
+        wanted, limit = packed_bytes * (1 + UNPACKED_SHARE), bytes_max or shutil.disk_usage(self.folder).total // 2
+
+        def fits() -> bool:
+            return sum(self._held(keep).values()) + wanted <= limit and wanted <= free_bytes(self.folder)
+
+        evict(self._held(keep), remove, fits)
+        if packed_bytes > (free := free_bytes(self.folder)):
             raise ImageError(
                 Kind.MACHINE,
                 f"the machine's disk is full: the image takes {packed_bytes >> 20} MiB packed and more unpacked, "
@@ -261,14 +249,14 @@ class Shelf:
     def _place(self, digest: str) -> Path:
         return self.folder / _hex(digest)
 
-    def _held(self, keep: str) -> list[tuple[Path, int]]:
+    def _held(self, keep: str) -> dict[Path, int]:
         """Images with their sizes, least recently used first."""
         found = []
         for place in self.folder.glob("[0-9a-f]*"):
             with contextlib.suppress(OSError, ValueError, KeyError):
                 size = int(json.loads((place / FACTS).read_text())["bytes"])
                 found.append((place.stat().st_mtime, place, size))
-        return [(place, size) for _, place, size in sorted(found) if place != self._place(keep)]
+        return {place: size for _, place, size in sorted(found) if place != self._place(keep)}
 
 
 def _hex(digest: str) -> str:
@@ -289,18 +277,6 @@ def used_bytes(folder: Path) -> int:
 
 
 # ---- From a name to an unpacked image on this machine: resolve, pin, fetch, unpack, put in place; each once
-
-log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class ImageRules:
-    """How images are fetched and kept."""
-
-    cache_bytes: int = 0  # all images of a machine; 0 = half of its disk
-    insecure: tuple[str, ...] = ()  # registries that may speak without TLS
-    patience_seconds: float = 30.0  # a registry that does not answer is asked again for so long
-    authorities: str = ""  # certificates in PEM that registries are trusted by, besides the machine's own
 
 
 class Images:
@@ -342,44 +318,31 @@ class Images:
                 raise ImageError(Kind.MACHINE, f"{why}: the image {spec.image} does not fit: ask for a larger disk") from e
 
     def _ready(self, spec: Spec, progress: Callable[[str], None]) -> Root:
-        reference, known = _parsed(spec.image), self._pins.read()
-        if known is not None:
-            check_architecture(known, architecture())
-            if (here := self._shelf.get(known.digest)) is not None:
+        try:
+            reference = Reference.parse(spec.image)
+        except ValueError as e:
+            raise ImageError(Kind.WRONG, f"image {e}") from e
+        pin = self._pins.read()
+        if pin is not None:
+            check_architecture(pin, architecture())
+            if (here := self._shelf.get(pin.digest)) is not None:
                 return here
-        with self._shelf.alone(), self._registry() as registry:
+        with self._shelf.alone(), self._shelf.aside("sha256:registry") as folder:
+            registry = Registry(self._tools, folder, self.rules, self._auth())
             progress("asking for the image")
-            found = known or self._resolved(registry, reference, spec.image)
-            if (here := self._shelf.get(found.digest)) is not None:
+            if pin is None:
+                digest, packed_bytes = registry.find(reference)
+                log.info("%s is %s", spec.image, digest)
+                pin = self._pins.write(spec.image, digest, architecture(), packed_bytes)
+            if (here := self._shelf.get(pin.digest)) is not None:
                 return here
-            return self._brought(registry, reference, found, progress)
-
-    def _resolved(self, registry: Registry, reference: Reference, name: str) -> Pin:
-        found = registry.find(reference)
-        log.info("%s is %s", name, found.digest)
-        return self._pins.write(name, found.digest, architecture(), found.packed_bytes)
-
-    def _brought(self, registry: Registry, reference: Reference, wanted: Pin, progress: Callable[[str], None]) -> Root:
-        self._shelf.room(wanted.packed_bytes, wanted.digest, self.rules.cache_bytes)
-        with self._shelf.aside(wanted.digest) as made:
-            progress("fetching the image")
-            config = registry.config(reference, wanted.digest)
-            registry.fetch(reference, wanted.digest, made / TREE_LAYOUT)
-            progress("unpacking the image")
-            unpack(self._tools, made / TREE_LAYOUT, made / ROOT, reference)
-            mount_points(made / ROOT, str(self._base))
-            working_folder(made / ROOT, config.folder)
-            return self._shelf.put(made, wanted.digest, config)
-
-    @contextlib.contextmanager
-    def _registry(self) -> Iterator[Registry]:
-        with self._shelf.aside("sha256:registry") as folder:
-            rules = self.rules
-            yield Registry(self._tools, folder, Access(rules.insecure, self._auth(), rules.patience_seconds, rules.authorities))
-
-
-def _parsed(name: str) -> Reference:
-    try:
-        return Reference.parse(name)
-    except ValueError as e:
-        raise ImageError(Kind.WRONG, f"image {e}") from e
+            self._shelf.room(pin.packed_bytes, pin.digest, self.rules.cache_bytes)
+            with self._shelf.aside(pin.digest) as made:
+                progress("fetching the image")
+                config = registry.config(reference, pin.digest)
+                registry.fetch(reference, pin.digest, made / TREE_LAYOUT)
+                progress("unpacking the image")
+                unpack(self._tools, made / TREE_LAYOUT, made / ROOT, reference)
+                mount_points(made / ROOT, str(self._base))
+                working_folder(made / ROOT, config.folder)
+                return self._shelf.put(made, pin.digest, config)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import json
 import logging
 import os
 import platform
 import re
 import subprocess
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -23,6 +21,10 @@ from spotsurfer_wire.linux import syscalls
 
 from spotsurfer_agent.host import tools
 from spotsurfer_agent.host.tools import Tools
+from spotsurfer_agent.ports.engine import EngineError
+from spotsurfer_agent.store.layers import Retry
+
+log = logging.getLogger(__name__)
 
 # ---- What can go wrong with an image: a table from the tools' own words to one sentence with the remedy
 #
@@ -37,12 +39,8 @@ class Kind(StrEnum):
     MACHINE = "refused"  # this machine can't hold the image: another type may
 
 
-class ImageError(Exception):
-    """One sentence for the user."""
-
-    def __init__(self, kind: Kind, sentence: str) -> None:
-        super().__init__(sentence)
-        self.kind = kind
+class ImageError(EngineError):
+    """A job can't have its image here. `kind` is a `Kind`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +152,6 @@ def gist(said: str) -> str:
     return text if len(text) <= 200 else "…" + text[-199:]
 
 
-# ---- The image's configuration: entry point, environment, working folder, user
-
-
 @dataclass(frozen=True, slots=True)
 class ImageConfig:
     """The part of an image's configuration that counts here."""
@@ -194,8 +189,6 @@ class ImageConfig:
 #
 # Signatures are not checked: the digest, which is the job's, determines what is fetched.
 
-log = logging.getLogger(__name__)
-
 ASK_SECONDS = 60
 STALL_SECONDS = 120.0  # a download without a new byte for so long is given up
 PAUSES_SECONDS = (0.5, 1.0, 2.0, 4.0)  # the last one again and again
@@ -205,47 +198,40 @@ INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.di
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a name means now, for this machine's architecture."""
+class ImageRules:
+    """How images are fetched and kept."""
 
-    digest: str
-    config: ImageConfig
-    packed_bytes: int  # of its layers, as they are sent
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """How registries may be spoken to."""
-
-    insecure: tuple[str, ...] = ()  # these may speak without TLS
-    auth: bytes | None = field(default=None, repr=False)  # a containers-auth.json
-    patience_seconds: float = 30.0
-    authorities: str = ""  # in PEM, besides the machine's own
+    cache_bytes: int = 0  # all images of a machine; 0 = half of its disk
+    insecure: tuple[str, ...] = ()  # registries that may speak without TLS
+    patience_seconds: float = 30.0  # a registry that does not answer is asked again for so long
+    authorities: str = ""  # certificates in PEM that registries are trusted by, besides the machine's own
 
 
 class Registry:
     """Calls of skopeo with temporary files in `folder`."""
 
-    def __init__(self, tools: Tools, folder: Path, access: Access) -> None:
-        self._tools, self._folder, self._patience_seconds = tools, folder, access.patience_seconds
+    def __init__(self, tools: Tools, folder: Path, rules: ImageRules, auth: bytes | None) -> None:
+        """`auth`: a containers-auth.json."""
+        self._tools, self._folder = tools, folder
+        self._patience = Retry(rules.patience_seconds, passes=_is_passing, pauses=PAUSES_SECONDS)
         self._options: list[str] = []
         for name in ("home", "registries.d", "tmp"):
             (folder / name).mkdir(parents=True, exist_ok=True)
-        places = "".join(f"[[registry]]\nlocation = {json.dumps(host)}\ninsecure = true\n" for host in access.insecure)
+        places = "".join(f"[[registry]]\nlocation = {json.dumps(host)}\ninsecure = true\n" for host in rules.insecure)
         (folder / "registries.conf").write_text(places)
         self._trusted = [tools.certificates] if tools.certificates else []
-        if access.authorities:
+        if rules.authorities:
             (folder / "authorities").mkdir(exist_ok=True)
-            (folder / "authorities/ours.pem").write_text(access.authorities)
+            (folder / "authorities/ours.pem").write_text(rules.authorities)
             self._trusted.append(str(folder / "authorities"))
-        if access.auth is not None:
+        if auth is not None:
             path = folder / "auth.json"
             path.touch(mode=0o600)
-            path.write_bytes(access.auth)
+            path.write_bytes(auth)
             self._options = ["--authfile", str(path)]
 
-    def find(self, reference: Reference) -> Found:
-        """Look a name up. Raises ImageError."""
+    def find(self, reference: Reference) -> tuple[str, int]:
+        """What a name means for this machine's architecture: digest, and bytes of its packed layers. Raises ImageError."""
         raw = self._ask(["inspect", "--raw", *self._options, reference.asked], reference)
         manifest, digest = _json(raw, reference), "sha256:" + hashlib.sha256(raw).hexdigest()
         if reference.digest and digest != reference.digest:
@@ -253,7 +239,8 @@ class Registry:
         if manifest.get("mediaType") in INDEXES or "manifests" in manifest:
             digest = _chosen(manifest, reference)
             manifest = _json(self._ask(["inspect", "--raw", *self._options, reference.at(digest)], reference), reference)
-        return Found(digest, self.config(reference, digest), _packed(manifest))
+        self.config(reference, digest)  # refuses an image for other machines
+        return digest, sum(int(x.get("size", 0)) for x in manifest.get("layers") or [])
 
     def config(self, reference: Reference, digest: str) -> ImageConfig:
         """The configuration of one image. Raises ImageError, also if it is made for other machines."""
@@ -269,20 +256,9 @@ class Registry:
         call = ["copy", "--quiet", *(["--src-authfile", *self._options[1:]] if self._options else [])]
         self._ask([*call, reference.at(digest), f"oci:{into}:{LAYOUT}"], reference, seconds=None)
 
-    # ------------------------------------------------------------ the call
-
     def _ask(self, words: list[str], reference: Reference, seconds: int | None = ASK_SECONDS) -> bytes:
         """The answer of skopeo; after silence or a temporary error it asks again for a while."""
-        end = time.monotonic() + self._patience_seconds
-        for pause in itertools.chain(PAUSES_SECONDS, itertools.repeat(PAUSES_SECONDS[-1])):
-            try:
-                return self._run(words, reference, seconds)
-            except ImageError as e:
-                if e.kind is not Kind.LATER or time.monotonic() + pause > end:
-                    raise
-                log.warning("%s; it is asked again", e)
-            time.sleep(pause)
-        raise AssertionError("unreachable")
+        return self._patience.ask(lambda: self._run(words, reference, seconds))
 
     def _run(self, words: list[str], reference: Reference, seconds: int | None) -> bytes:
         if not self._tools.skopeo:
@@ -308,6 +284,10 @@ class Registry:
         names = {"HOME": "home", "TMPDIR": "tmp", "XDG_RUNTIME_DIR": "home"}
         trusted = {"SSL_CERT_DIR": ":".join(["/etc/ssl/certs", *self._trusted])} if self._trusted else {}
         return {**os.environ, **trusted, **{name: str(self._folder / path) for name, path in names.items()}}
+
+
+def _is_passing(e: Exception) -> bool:
+    return isinstance(e, ImageError) and e.kind is Kind.LATER
 
 
 def architecture() -> str:
@@ -340,10 +320,6 @@ def _wrong(reference: Reference, made_for: str) -> ImageError:
         f"the image {reference.asked.removeprefix('docker://')} is made for {made_for or 'nothing'}, this machine is "
         f"linux/{architecture()}: build it for that too, or ask for another machine type",
     )
-
-
-def _packed(manifest: dict[str, Any]) -> int:
-    return sum(int(x.get("size", 0)) for x in manifest.get("layers") or [])
 
 
 def _size(folder: Path) -> int:

@@ -18,11 +18,12 @@ import os
 import secrets
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from spotsurfer_agent.prepare.inputs.sources import InputTrouble, Kind
+from spotsurfer_agent.store.cache import evict, free_bytes, locked
 
 READ_BYTES = 1 << 20
 SPARE_BYTES = 64 << 20  # left free for others on the disk
@@ -57,8 +58,6 @@ class Cache:
         self._good: set[str] = set()  # digests that this process found whole
         self._lock = threading.Lock()
 
-    # ------------------------------------------------------------ what is there
-
     def link(self, digest: str, target: Path) -> bool:
         """Link a file into a view; False if the cache does not hold it. Raises OSError."""
         with self._shared():
@@ -91,8 +90,6 @@ class Cache:
         """Whether the file is there and whole."""
         with self._shared():
             return self._is_whole(digest)
-
-    # ------------------------------------------------------------ how it gets there
 
     def begin(self, name: str, *, wait: bool) -> Partial | None:
         """The right to fetch this name, with an empty file; None if another has it and `wait` is not set."""
@@ -131,14 +128,10 @@ class Cache:
         self.folder.mkdir(parents=True, exist_ok=True)
         if wanted == 0 or self._fits(wanted):
             return
-        with self._alone():
-            for path in self._unused():
-                path.unlink(missing_ok=True)
-                if self._fits(wanted):
-                    return
+        with locked(self.folder / "lock"):  # nobody links a file into a view while unused files are removed
+            if evict(self._unused(), lambda path: path.unlink(missing_ok=True), lambda: self._fits(wanted)):
+                return
         raise InputTrouble(Kind.FULL, wanted=wanted, free=max(0, self._free()))
-
-    # ------------------------------------------------------------ views
 
     def fresh_view(self, owner: str) -> Path:
         """An empty folder for one job; leftovers of an earlier try are removed."""
@@ -155,8 +148,6 @@ class Cache:
     def drop_view(self, owner: str) -> None:
         """The job has left this machine; its files may be removed when room is needed."""
         shutil.rmtree(self.view(owner), ignore_errors=True)
-
-    # ------------------------------------------------------------ inside
 
     def _object(self, digest: str) -> Path:
         return self.folder / "objects" / digest[:2] / digest
@@ -186,8 +177,7 @@ class Cache:
         return self._bytes_max == 0 or self._used() + wanted <= self._bytes_max
 
     def _free(self) -> int:
-        st = os.statvfs(self.folder)
-        return st.f_bavail * st.f_frsize - SPARE_BYTES
+        return free_bytes(self.folder) - SPARE_BYTES
 
     def _used(self) -> int:
         return sum(p.stat().st_size for p in self._objects())
@@ -200,21 +190,7 @@ class Cache:
         return [p for p, _ in sorted(found, key=lambda x: x[1].st_ctime_ns)]  # the time of the last link or unlink
 
     def _shared(self) -> contextlib.AbstractContextManager[None]:
-        return self._locked(fcntl.LOCK_SH)
-
-    def _alone(self) -> contextlib.AbstractContextManager[None]:
-        """A lock: nobody links a file into a view while unused files are removed."""
-        return self._locked(fcntl.LOCK_EX)
-
-    @contextlib.contextmanager
-    def _locked(self, how: int) -> Iterator[None]:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        fd = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, how)
-            yield
-        finally:
-            os.close(fd)
+        return locked(self.folder / "lock", fcntl.LOCK_SH)
 
 
 def sha256_of(path: Path, halt: Callable[[], None] = lambda: None) -> str:

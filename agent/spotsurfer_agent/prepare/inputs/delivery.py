@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from spotsurfer_wire import clock, input_addresses, json_codec, object_keys
 from spotsurfer_wire.input_addresses import OwnStore
@@ -27,18 +27,11 @@ from spotsurfer_agent.prepare.inputs.cache import Cache
 from spotsurfer_agent.prepare.inputs.download import PATIENCE_SECONDS, THREADS, Fetching, Want, changed
 from spotsurfer_agent.prepare.inputs.shared_file_systems import Shares
 from spotsurfer_agent.prepare.inputs.sources import InputTrouble, Kind, Seen, Sources
-from spotsurfer_agent.store.retry import Retry
+from spotsurfer_agent.store.layers import Retry
 
 log = logging.getLogger(__name__)
 NAME = "inputs"  # of the mount, of its mount point in the job's scratch, and of the link to the view
 LOOKS = 8  # at places, at once
-
-T = TypeVar("T")
-
-
-def fetched_mounts(spec: Spec, base: str) -> list[Mount]:
-    """The mount for fetched inputs: none if the job has none, else one folder, the same on every machine."""
-    return [Mount(NAME, f"{base}/job/{NAME}", f"{base}/{NAME}", True)] if spec.fetches else []
 
 
 @dataclass
@@ -106,8 +99,6 @@ class Delivery:
             self._ready = None
             self.cache.drop_view(self._owner)
 
-    # ------------------------------------------------------------ the first start, and later ones
-
     def _first(self, spec: Spec, store: FileStore, halt: Callable[[], None]) -> Pins:
         seen = self._look(spec.fetches)
         _apart(seen)
@@ -123,11 +114,7 @@ class Delivery:
     def _again(self, spec: Spec, pins: Pins, halt: Callable[[], None]) -> Pins:
         missing = [p for p in pins.files if not self.cache.held(p.sha256)]
         now = self._now(spec, missing) if missing else {}
-        wants = []
-        for pin in pins.files:
-            seen = now.get(pin.path) or _as_pinned(pin, spec.fetches)
-            wants.append(Want(seen, pin))
-        self._fetch(wants, halt)
+        self._fetch([Want(now.get(pin.path) or _as_pinned(pin, spec.fetches), pin) for pin in pins.files], halt)
         return pins
 
     def _now(self, spec: Spec, missing: list[Pinned]) -> dict[str, Seen]:
@@ -151,7 +138,7 @@ class Delivery:
 
     def _look(self, fetches: list[Fetch]) -> list[Seen]:
         with ThreadPoolExecutor(LOOKS, "look") as pool:
-            found = [pool.submit(self.patience.ask, _bound(self.sources.look, f)) for f in fetches]
+            found = [pool.submit(self.patience.ask, partial(self.sources.look, f)) for f in fetches]
             return [seen for future in found for seen in future.result()]
 
     def _fetch(self, wants: list[Want], halt: Callable[[], None]) -> list[Pinned]:
@@ -190,10 +177,6 @@ class Delivery:
         return json_codec.decode(Pins, data) if data is not None else None
 
 
-def _bound(look: Callable[[Fetch], T], fetch: Fetch) -> Callable[[], T]:
-    return lambda: look(fetch)
-
-
 def _apart(seen: Iterable[Seen]) -> None:
     """Check that no two files have one place, and that no file is where another needs a folder. Raises InputTrouble."""
     there: dict[str, Seen] = {}
@@ -215,15 +198,11 @@ def _as_pinned(pin: Pinned, fetches: list[Fetch]) -> Seen:
     return Seen((exact or mine or fetches)[0], pin.source, at.key, pin.path, pin.size, pin.version)
 
 
-# ---- Mounts of a job's inputs and shared file systems
-
-
 def input_mounts(spec: Spec, base: str) -> list[Mount]:
     """In the order of mounting, after the job's scratch. They depend only on the specification: every machine has the same."""
-    return [*fetched_mounts(spec, base), *shared_file_systems.mounts(spec, base)]
+    fetched = [Mount(NAME, f"{base}/job/{NAME}", f"{base}/{NAME}", True)] if spec.fetches else []
+    return [*fetched, *shared_file_systems.mounts(spec, base)]
 
-
-# ---- Everything besides root and command: shared file systems, then fetched inputs
 
 FOLDER = "inputs-cache"  # in the agent's folder
 

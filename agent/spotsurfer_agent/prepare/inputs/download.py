@@ -6,7 +6,8 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from spotsurfer_wire.messages import Pinned
 from spotsurfer_agent.prepare.inputs import sources
 from spotsurfer_agent.prepare.inputs.cache import Cache, Partial, sha256_of
 from spotsurfer_agent.prepare.inputs.sources import InputTrouble, Kind, Seen, Sources
-from spotsurfer_agent.store.retry import Retry
+from spotsurfer_agent.store.cache import free_bytes
+from spotsurfer_agent.store.layers import Retry
 
 THREADS = 16  # requests at once: a single one spends most time waiting for answers
 PART_BYTES = 32 << 20  # of a large file, asked for at once
@@ -49,10 +51,10 @@ class Fetching:
     cache: Cache
     sources: Sources
     view: Path
-    patience: Retry = field(default_factory=lambda: Retry(PATIENCE_SECONDS))
-    halt: Callable[[], None] = lambda: None
-    moved: Callable[[int], None] = lambda _: None
-    threads: int = THREADS
+    patience: Retry
+    halt: Callable[[], None]
+    moved: Callable[[int], None]
+    threads: int
     _ranges: dict[str, bool] = field(default_factory=dict, init=False)  # by source: whether it supports parts
     _over: threading.Event = field(default_factory=threading.Event, init=False)
 
@@ -63,7 +65,7 @@ class Fetching:
             self.cache.make_room(missing)
             return self._together(wants)
         except OSError as e:
-            raise sources.trouble_of_disk(e, missing, _free(self.view)) from e
+            raise sources.trouble_of_disk(e, missing, free_bytes(self.view)) from e
 
     def _is_here(self, w: Want) -> bool:
         digest = w.digest or self.cache.known(w.name)
@@ -72,37 +74,32 @@ class Fetching:
     def _together(self, wants: Sequence[Want]) -> list[Pinned]:
         with ThreadPoolExecutor(self.threads, "inputs") as pool, ThreadPoolExecutor(self.threads, "parts") as parts:
             # First the files that no other process here fetches just now; the others are probably here afterwards.
-            first = self._each(pool, wants, lambda w: self._one(w, parts, wait=False))
-            left = [w for w, done in zip(wants, first, strict=True) if done is None]
-            second = iter(self._each(pool, left, lambda w: self._one(w, parts, wait=True)))
-            return [done if done is not None else _surely(next(second)) for done in first]
+            found = self._each(pool, parts, wants, wait=False)
+            left = [at for at, done in enumerate(found) if done is None]
+            for at, done in zip(left, self._each(pool, parts, [wants[at] for at in left], wait=True), strict=True):
+                found[at] = done
+            return [done for done in found if done is not None]  # who waits for the right to fetch gets it
 
     def _each(
-        self, pool: ThreadPoolExecutor, wants: Sequence[Want], do: Callable[[Want], Pinned | None]
+        self, pool: ThreadPoolExecutor, parts: ThreadPoolExecutor, wants: Sequence[Want], *, wait: bool
     ) -> list[Pinned | None]:
-        futures = [pool.submit(self._unless_over, do, w) for w in wants]
-        done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-        failed = next((f for f in futures if f in done and f.exception() is not None), None)
-        if failed is not None:
+        futures = [pool.submit(self._one, w, parts, wait=wait) for w in wants]
+        done, _ = wait_for(futures, return_when=FIRST_EXCEPTION)
+        if any(f.exception() is not None for f in done):
             self._over.set()
             for f in futures:
                 f.cancel()
             raise _first(futures)
         return [f.result() for f in futures]
 
-    def _unless_over(self, do: Callable[[Want], Pinned | None], w: Want) -> Pinned | None:
-        self._look()
-        return do(w)
-
     def _look(self) -> None:
         if self._over.is_set():
             raise _GivenUp
         self.halt()
 
-    # ------------------------------------------------------------ one file
-
     def _one(self, w: Want, parts: ThreadPoolExecutor, *, wait: bool) -> Pinned | None:
         """The file in the view; None if another process fetches it just now."""
+        self._look()
         if (found := self._linked(w)) is not None:
             return found
         partial = self.cache.begin(w.name, wait=wait)
@@ -132,10 +129,10 @@ class Fetching:
         os.posix_fallocate(partial.fd, 0, size)
         spans = [(at, min(PART_BYTES, size - at)) for at in range(0, size, PART_BYTES)]
         jobs = [parts.submit(self._part, w.seen, partial, span) for span in spans]
-        wait(jobs, return_when=FIRST_EXCEPTION)
+        wait_for(jobs, return_when=FIRST_EXCEPTION)
         for job in jobs:
             job.cancel()
-        wait(jobs)
+        wait_for(jobs)
         if any(not j.cancelled() and j.exception() is not None for j in jobs):
             raise _first(jobs)
         return sha256_of(partial.path, self._look)
@@ -204,7 +201,7 @@ def changed(then: Pinned, now: Pinned) -> InputTrouble:
 
 def _first(futures: Sequence[Future[Any]]) -> BaseException:
     """The real failure, not those of files that were given up because of it."""
-    wait(futures)
+    wait_for(futures)
     errors = [e for f in futures if not f.cancelled() and (e := f.exception()) is not None]
     return next((e for e in errors if not isinstance(e, _GivenUp)), errors[0])
 
@@ -213,13 +210,3 @@ def _pin(w: Want, digest: str) -> Pinned:
     if w.pinned is not None:
         return w.pinned
     return Pinned(w.seen.path, w.seen.source, w.seen.size, w.seen.version, digest)
-
-
-def _surely(found: Pinned | None) -> Pinned:
-    assert found is not None, "who waits for the right to fetch gets it"
-    return found
-
-
-def _free(folder: Path) -> int:
-    place = next(p for p in (folder, *folder.parents) if p.exists())
-    return os.statvfs(place).f_bavail * os.statvfs(place).f_frsize

@@ -27,7 +27,10 @@ _TURNED_AWAY = (LASTING, "its server refuses this machine: let it in there")
 # Text of mount(8) -> kind of trouble, and the second half of the sentence; the first match counts.
 SENTENCES: dict[str, tuple[str, str]] = {
     "bad option; for several": (LASTING, "this machine has no program that mounts {type}: use a machine image that has it"),
-    "unknown filesystem type": (LASTING, "this machine's kernel does not know {type}: use a machine image whose kernel does"),
+    "unknown filesystem type": (
+        LASTING,
+        "this machine's kernel does not know {type}: use a machine image with a kernel that does",
+    ),
     "access denied by server": _TURNED_AWAY,
     "ermission denied": _TURNED_AWAY,
     "timed out": _SILENT,
@@ -44,7 +47,7 @@ class ShareTrouble(staging.FilesError):
     """A declared file system can't be used. One sentence for the user."""
 
     def __init__(self, share: Share, why: str, kind: str = LASTING) -> None:
-        super().__init__(kind, f"mount {share.name} ({share.type} {share.source}) can't be had: {why}")
+        super().__init__(kind, f"mount {share.name} ({share.type} {share.source}) can't be used: {why}")
 
 
 @dataclass
@@ -69,8 +72,6 @@ class Shares:
             with contextlib.suppress(OSError):  # what can't be unmounted now goes with the machine
                 self._leave(at)
                 at.rmdir()
-
-    # ------------------------------------------------------------ one
 
     def _is_there(self, share: Share, at: Path) -> bool:
         line = _lines().get(str(at))

@@ -32,8 +32,6 @@ from spotsurfer_wire.store.port import Rights, StoreUnreachable
 
 from spotsurfer_agent.files.staging import FULL, FilesError
 
-# ---- What can go wrong with an input, and the one sentence for each
-
 
 class Kind(StrEnum):
     """What is wrong."""
@@ -71,7 +69,7 @@ SENTENCES: dict[Kind, str] = {
     Kind.MANY: "input {source} means more than {limit} files: pack them into archives",
     Kind.FULL: "the machine's disk is full: the inputs take {wanted} bytes more, {free} are free: ask for a larger disk",
     Kind.REGION: 'input {source} lies in another region: say which in the job file, like region = "eu-west-1"',
-    Kind.REFUSED: "input {source} can't be had: {why}",
+    Kind.REFUSED: "input {source} can't be fetched: {why}",
     Kind.OWN_STORE: "input {source} lies in the store of spotsurfer, where each job reads what is its own alone: "
     "copy it to another folder or bucket (`spotsurfer outputs` fetches results)",
     Kind.DISK: "the inputs can't be kept on this machine's disk: {why}",
@@ -131,8 +129,6 @@ def trouble_of_disk(e: OSError, wanted: int, free: int) -> InputTrouble:
         return InputTrouble(Kind.FULL, wanted=wanted, free=free)
     return InputTrouble(Kind.DISK, why=e.strerror or str(e))
 
-
-# ---- Sources: which files are there, and their bytes
 
 FILES_MAX = 100_000
 PIECE_BYTES = 1 << 20  # handed on at once
@@ -206,8 +202,6 @@ class Sources:
         if self.own is not None and self.own.holds(source):
             raise InputTrouble(Kind.OWN_STORE, source=source)
 
-    # ------------------------------------------------------------ one or many
-
     def _one(self, fetch: Fetch, at: input_addresses.Address) -> Seen:
         meta = self._meta(fetch, at.key, "")
         asked, version, chosen = fetch.version.strip('"'), _version(meta), ""
@@ -256,8 +250,6 @@ class Sources:
         if not found:
             raise InputTrouble(Kind.EMPTY, source=fetch.source)
         return sorted(found, key=lambda s: s.path)
-
-    # ------------------------------------------------------------ places
 
     def _store(self, fetch: Fetch) -> Any:
         place = input_addresses.address(fetch.source).place

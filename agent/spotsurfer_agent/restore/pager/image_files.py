@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 from spotsurfer_wire.chunks.budget import Limits
 from spotsurfer_wire.chunks.reader import BadChunk, Reader
@@ -24,69 +23,51 @@ from spotsurfer_wire.crypto import Keys
 from spotsurfer_wire.linux import syscalls
 from spotsurfer_wire.linux.addresses import address
 from spotsurfer_wire.linux.buffers import PAGE, Buffer
-from spotsurfer_wire.manifest import Entry, Extent, Manifest, Stored
+from spotsurfer_wire.manifest import Entry, Extent, Manifest
 from spotsurfer_wire.store.port import ObjectStore, StoreError
 
 from spotsurfer_agent.criu import images, terminals
 from spotsurfer_agent.criu.images import BadImage, Pagemap, changed, places
 from spotsurfer_agent.host import shim_protocol
-from spotsurfer_agent.restore.pager.layout import Layout, in_order
-from spotsurfer_agent.restore.pager.protocol import BLAME_IMAGE, BLAME_MACHINE, BLAME_STORE, PagerPlan
-from spotsurfer_agent.store.cache import CachedStore, DiskCache
+from spotsurfer_agent.restore.pager.feeder import Layout
+from spotsurfer_agent.restore.pager_process import BLAME_IMAGE, BLAME_MACHINE, BLAME_STORE, PagerPlan
+from spotsurfer_agent.store.cache import DiskCache
 from spotsurfer_agent.store.credentials import StoreAccess
-from spotsurfer_agent.store.retry import RetryingStore
+from spotsurfer_agent.store.layers import CachedStore, RetryingStore
 
-# ---- Timers that had expired unnoticed when the image was made: they go on ticking after a restore
+log = logging.getLogger(__name__)
+
+# ---- Image files that CRIU gets in another form than it wrote them, because it could not restore that one
 #
-# The kernel begins the next round of an interval timer only when the signal is taken, or the descriptor read. Until then it
-# reports 0 as the remaining time (`itimer_get_remtime` of kernel/time/itimer.c, `timerfd_get_remaining` of fs/timerfd.c).
-# CRIU 4.2 sets that 0 again, which switches the timer off for good. The smallest time above 0 makes it expire at once, as it
-# had. The layouts are those of CRIU's images/core.proto, timer.proto, fdinfo.proto and timerfd.proto.
+# The layouts are those of CRIU's core.proto, timer.proto, fdinfo.proto, timerfd.proto, mm.proto, vma.proto and tty.proto.
 
-FILES = "files.img"
-_REAL_TIMER = (3, 7, 1)  # of a core entry: task, timers, the one of real time
-_TIMER_DESCRIPTOR = (12,)  # of a file entry
-# Numbers of fields: interval, time left, and the mark of an unnoticed expiry; none = a time left of 0 is the mark.
-_REAL_FIELDS = ((1, 2), (3, 4), ())
-_DESCRIPTOR_FIELDS = ((9, 10), (7, 8), (5,))
-
-
-def concerned(name: str) -> bool:
-    """Whether an image file may hold timers."""
-    return name == FILES or name.startswith("core-")
-
-
-def ticking(name: str, data: bytes) -> bytes:
-    """The same image file, with its timers running. Raises BadImage."""
-    path, fields = (_TIMER_DESCRIPTOR, _DESCRIPTOR_FIELDS) if name == FILES else (_REAL_TIMER, _REAL_FIELDS)
-    out = bytearray(data)
-    try:
-        for at in _stopped(data, path, fields):
-            out[at] = 1
-    except (IndexError, KeyError, struct.error) as e:
-        raise BadImage(f"the timers of {name} can't be read: {type(e).__name__}") from e
-    return bytes(out)
-
-
-def _stopped(data: bytes, path: Sequence[int], fields: tuple[tuple[int, ...], ...]) -> Iterator[int]:
-    """Positions of the lowest byte of the remaining time, for timers that a restore would switch off."""
-    interval, left, unseen = fields
-    for timer in places(data, path):
-        ran_out = any(timer[f][0] for f in unseen) or not unseen
-        if ran_out and any(timer[f][0] for f in interval) and not any(timer[f][0] for f in left):
-            yield timer[left[-1]][1]
-
-
-# ---- Image files that CRIU gets in another form than it wrote them, because it could not restore that one; a row for each kind
-#
-# The layouts are those of CRIU's images/mm.proto, vma.proto and tty.proto.
-
-TERMINALS = "tty-info.img"
+FILES, TERMINALS = "files.img", "tty-info.img"
+# Of timers: the way to one, and the numbers of its fields: interval, time left, and the mark of an unnoticed expiry (none: a
+# time left of 0 is the mark).
+_REAL_TIMER, _REAL_FIELDS = (3, 7, 1), ((1, 2), (3, 4), ())  # of a core entry: task, timers, the one of real time
+_TIMER_DESCRIPTOR, _DESCRIPTOR_FIELDS = (12,), ((9, 10), (7, 8), (5,))  # of a file entry
 _AREAS, _START, _END, _MODE, _MAPPED_AS = 14, 1, 2, 5, 6
 _WRITE = 0x2  # PROT_WRITE
 _PRIVATE, _NORESERVE = 0x02, 0x4000  # of mmap(2)
 LARGE_BYTES = 64 << 20  # smaller areas are never refused, so they stay as they are
 _TYPE, _USER, _CONTROLLING = 2, 14, 4  # of a terminal; CTTY of `TtyType`
+
+
+def _ticking(data: bytes, path: Sequence[int], fields: tuple[tuple[int, ...], ...]) -> bytes:
+    """Timers that had expired unnoticed when the image was made: they go on ticking after a restore.
+
+    The kernel begins the next round of an interval timer only when the signal is taken, or the descriptor read. Until then it
+    reports 0 as the remaining time (`itimer_get_remtime` of kernel/time/itimer.c, `timerfd_get_remaining` of fs/timerfd.c).
+    CRIU 4.2 sets that 0 again, which switches the timer off for good. The smallest time above 0 makes it expire at once, as it
+    had.
+    """
+    out = bytearray(data)
+    interval, left, unseen = fields
+    for timer in places(data, path):
+        ran_out = any(timer[f][0] for f in unseen) or not unseen
+        if ran_out and any(timer[f][0] for f in interval) and not any(timer[f][0] for f in left):
+            out[timer[left[-1]][1]] = 1  # the lowest byte of the remaining time
+    return bytes(out)
 
 
 def _unreserved(area: Mapping[int, int]) -> Mapping[int, int | None]:
@@ -107,55 +88,35 @@ def _unowned(terminal: Mapping[int, int]) -> Mapping[int, int | None]:
     return {_USER: None} if terminal[_TYPE] == _CONTROLLING else {}
 
 
-def _reserved(name: str, data: bytes) -> bytes:
-    return _read(name, lambda: changed(data, (_AREAS,), _unreserved))
+# How the name of a file begins, and what CRIU gets instead of its bytes.
+_CHANGES: tuple[tuple[str, Callable[[bytes], bytes]], ...] = (
+    (FILES, lambda data: _ticking(data, _TIMER_DESCRIPTOR, _DESCRIPTOR_FIELDS)),
+    ("core-", lambda data: _ticking(data, _REAL_TIMER, _REAL_FIELDS)),
+    ("mm-", lambda data: changed(data, (_AREAS,), _unreserved)),
+    (TERMINALS, lambda data: changed(data, (), _unowned)),
+)
 
 
-def _owned(name: str, data: bytes) -> bytes:
-    return _read(name, lambda: changed(data, (), _unowned))
+def is_changed(name: str) -> bool:
+    """Whether CRIU gets an image file in another form than it wrote it."""
+    return any(name.startswith(beginning) for beginning, _ in _CHANGES)
 
 
-def _read(name: str, work: Callable[[], bytes]) -> bytes:
+def as_restorable(name: str, data: bytes) -> bytes:
+    """The bytes of an image file as CRIU can restore them. Raises BadImage."""
     try:
-        return work()
+        return next((change(data) for beginning, change in _CHANGES if name.startswith(beginning)), data)
     except (IndexError, KeyError, struct.error) as e:
         raise BadImage(f"{name} can't be read: {type(e).__name__}") from e
 
 
-# Whether a row applies to a file, and what CRIU gets instead; the first row that applies counts.
-_CHANGES: tuple[tuple[Callable[[str], bool], Callable[[str, bytes], bytes]], ...] = (
-    (concerned, ticking),
-    (lambda name: name.startswith("mm-"), _reserved),
-    (lambda name: name == TERMINALS, _owned),
-)
-
-
-def as_restorable(name: str) -> Callable[[str, bytes], bytes] | None:
-    """The change to a file's bytes for CRIU; None if CRIU gets what it wrote. The change raises BadImage."""
-    return next((made for meant, made in _CHANGES if meant(name)), None)
-
-
-# ---- The bytes of image files, straight from their chunks
-
 ZEROS = bytes(1 << 20)
-
-
-class Chunks(Protocol):
-    """A source of plain bytes. Every method may raise StoreError, and BadChunk if no retry can help."""
-
-    def plain(self, chunk: Stored, keep: bool = True) -> Buffer:
-        """The verified bytes of a chunk, not to be changed. `keep`: they may be wanted again soon."""
-        ...
-
-    def ahead(self, chunks: Iterable[Stored]) -> None:
-        """These will be asked for in this order."""
-        ...
 
 
 class Content:
     """The image of one manifest. Safe to use from several threads."""
 
-    def __init__(self, image: Manifest, chunks: Chunks) -> None:
+    def __init__(self, image: Manifest, chunks: Reader) -> None:
         self._table, self._chunks = image.chunks, chunks
         self._instead: dict[str, bytes] = {}  # files that CRIU gets in another form than it wrote
         self.files = {e.path: e for e in image.image if e.kind == "file"}
@@ -218,15 +179,15 @@ class Content:
         if (data := self._instead.get(name)) is not None:
             return iter([memoryview(data)])
         entry = self.files.get(name)
-        if entry is not None and (change := as_restorable(name)) is not None:
-            return iter([memoryview(change(name, self._small(name)))])
+        if entry is not None and is_changed(name):
+            return iter([memoryview(as_restorable(name, self._small(name)))])
         return None if entry is None else self.pieces(entry, [(0, entry.size)])
 
     def pieces(self, entry: Entry, parts: Iterable[tuple[int, int]]) -> Iterator[memoryview]:
         """Parts of a file (first and last byte), one after the other."""
         wanted = list(parts)
         rows = list(itertools.chain.from_iterable(_between(entry, first, last) for first, last in wanted))
-        self._chunks.ahead([self._table[c] for c in in_order([[e.chunk for e in rows]])])
+        self._chunks.ahead([self._table[c] for c in dict.fromkeys(e.chunk for e in rows)])
         for first, last in wanted:
             at = first
             for e in _between(entry, first, last):
@@ -254,9 +215,6 @@ def _zeros(count: int) -> Iterator[memoryview]:
         count -= len(piece)
 
 
-# ---- The pager's keys and store
-
-
 def keys_of_plan(plan: PagerPlan) -> Keys:
     """The job's keys."""
     return Keys.of_hex(plan.key, plan.lineage, plan.encrypts)
@@ -268,11 +226,9 @@ def store_of_plan(plan: PagerPlan) -> ObjectStore:
     return CachedStore(opened, DiskCache(Path(plan.cache))) if plan.cache else opened
 
 
-def content(plan: PagerPlan, image: Manifest, where: ObjectStore) -> Content:
+def content(plan: PagerPlan, image: Manifest, where: ObjectStore, limits: Limits) -> Content:
     """The image's files, from the job's chunks in the store."""
-    return Content(
-        image, Reader(where, plan.job, keys_of_plan(plan), Limits(memory_bytes=plan.memory_bytes, puts=plan.threads))
-    )
+    return Content(image, Reader(where, plan.job, keys_of_plan(plan), limits))
 
 
 def blame(e: BaseException) -> str:
@@ -319,18 +275,16 @@ class Lender:
         """Wait until all was read, or the reader is gone: from then on the memory may change."""
         look = select.poll()
         look.register(self._pipe, 0)  # errors only
-        while self._lent and _unread(self._pipe) and not look.poll(0):
+        unread = bytearray(4)
+        while self._lent and not look.poll(0):
+            fcntl.ioctl(self._pipe, termios.FIONREAD, unread)
+            if not any(unread):
+                break
             time.sleep(LOOK_SECONDS)
         self._lent.clear()
 
 
-def _unread(pipe: int) -> int:
-    return int(struct.unpack("=i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0])
-
-
 # ---- The image server of `criu restore --stream`: CRIU asks for files by name and gets each through its own pipe
-
-log = logging.getLogger(__name__)
 
 SOCKET = "streamer-serve.sock"
 _YES, _NO = b"\x08\x01", b"\x08\x00"

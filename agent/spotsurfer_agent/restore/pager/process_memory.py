@@ -1,65 +1,183 @@
-"""The memory of one process as it arrives: written while it stands still, or page by page as it faults."""
+"""The memory of one process: what of it is missing, and how workers write it while it stands still."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
+import json
+import logging
 import os
+import select
 import signal
+import socket
+import sys
 import threading
-import time
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
 
+from spotsurfer_wire.chunks.budget import PAGER
+from spotsurfer_wire.chunks.reader import BadChunk
 from spotsurfer_wire.linux import procfs, syscalls
 from spotsurfer_wire.linux.buffers import PAGE
+from spotsurfer_wire.manifest import Manifest
+from spotsurfer_wire.store.port import StoreError
 
+from spotsurfer_agent.criu.images import Pagemap
 from spotsurfer_agent.linux import userfaultfd
-from spotsurfer_agent.linux.userfaultfd import Kind
-from spotsurfer_agent.restore.pager.layout import Run, Space
+from spotsurfer_agent.restore.pager import image_files
+from spotsurfer_agent.restore.pager.feeder import Feeder, Layout, PagesFile, in_order
+from spotsurfer_agent.restore.pager_process import BLAME_IMAGE, BLAME_STORE, PagerPlan
 
-# ---- A lock that many may hold together, or one alone; waiting for it alone has priority, so that nobody waits for ever
+log = logging.getLogger(__name__)
+
+# ---- Space: what of a process's memory must be brought, and what of it is there. Pure: addresses and page numbers, no memory.
+#
+# A *run* is a stretch of addresses whose original content is contiguous in a file of pages. The process goes on while its
+# memory arrives: it moves runs, frees parts of them, and forks. Addresses outside of all runs are zeros.
 
 
-class SharedLock:
-    """One thread must not take it twice."""
+@dataclass(slots=True, eq=False)
+class Run:
+    """`start` is an address, `at` a page number in the file, `done` has a byte for each page: 1 when it is there."""
 
-    def __init__(self) -> None:
-        self._change = threading.Condition(threading.Lock())
-        self._together = self._wanting = 0
-        self._alone = False
+    start: int
+    at: int
+    done: bytearray
 
-    @contextlib.contextmanager
-    def together(self) -> Iterator[None]:
-        """Hold it together with others, while nobody holds it alone."""
-        with self._change:
-            while self._alone or self._wanting:
-                self._change.wait()
-            self._together += 1
-        try:
-            yield
-        finally:
-            with self._change:
-                self._together -= 1
-                if self._wanting and not self._together:
-                    self._change.notify_all()
+    @property
+    def end(self) -> int:
+        """The first address behind the run."""
+        return self.start + len(self.done) * PAGE
 
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """Hold it alone."""
-        with self._change:
-            self._wanting += 1
-            while self._alone or self._together:
-                self._change.wait()
-            self._wanting -= 1
-            self._alone = True
-        try:
-            yield
-        finally:
-            with self._change:
-                self._alone = False
-                self._change.notify_all()
+
+class Stretch(NamedTuple):
+    """Pages first to last (exclusive) of a run, none of which is there."""
+
+    run: Run
+    first: int
+    last: int
+
+
+def _start(run: Run) -> int:
+    return run.start
+
+
+def _at(run: Run) -> int:
+    return run.at
+
+
+class Space:
+    """The runs of one process. Not safe for several threads."""
+
+    def __init__(self, runs: Iterable[Run] = ()) -> None:
+        self._by_address = sorted(runs, key=_start)
+        self._by_place = sorted(self._by_address, key=_at)
+        self.missing = sum(run.done.count(0) for run in self._by_address)  # pages
+
+    def copy(self) -> Space:
+        """A copy for a child that was just forked."""
+        return Space(Run(run.start, run.at, bytearray(run.done)) for run in self._by_address)
+
+    def find(self, address: int) -> tuple[Run, int] | None:
+        """The run at an address and the page in it; None if the address is in no run."""
+        i = bisect_right(self._by_address, address, key=_start) - 1
+        if i < 0 or address >= self._by_address[i].end:
+            return None
+        run = self._by_address[i]
+        return run, (address - run.start) // PAGE
+
+    def gap(self, address: int, reach: int) -> tuple[int, int]:
+        """Start and end of the zeros around an address, within its block of `reach` bytes."""
+        lower = address - address % reach
+        upper = lower + reach
+        i = bisect_right(self._by_address, address, key=_start)
+        if i:
+            lower = max(lower, self._by_address[i - 1].end)
+        if i < len(self._by_address):
+            upper = min(upper, self._by_address[i].start)
+        return lower, upper
+
+    def stretches(self, first: int, last: int) -> Iterator[Stretch]:
+        """Missing parts of the file's pages `first` to `last`. Between two of them the space may be marked, but not changed."""
+        i = max(bisect_right(self._by_place, first, key=_at) - 1, 0)
+        while i < len(self._by_place) and self._by_place[i].at < last:
+            run = self._by_place[i]
+            yield from _missing(run, max(first - run.at, 0), min(last - run.at, len(run.done)))
+            i += 1
+
+    def left(self) -> Iterator[Stretch]:
+        """Everything that is missing."""
+        for run in self._by_place:
+            yield from _missing(run, 0, len(run.done))
+
+    def ranges(self) -> Iterator[tuple[int, int]]:
+        """First address of each run, and the one behind it."""
+        return ((run.start, run.end) for run in self._by_address)
+
+    def mark(self, run: Run, first: int, last: int) -> None:
+        """These pages are there now."""
+        self.missing -= run.done.count(0, first, last)
+        run.done[first:last] = b"\1" * (last - first)
+
+    def drop(self, start: int, end: int) -> None:
+        """The process freed these addresses: they hold zeros, or nothing."""
+        for run in self._cut(start, end):
+            self.missing -= run.done.count(0)
+
+    def move(self, source: int, to: int, length: int) -> None:
+        """The process moved its memory."""
+        moved = self._cut(source, source + length)
+        self.drop(to, to + length)
+        for run in moved:
+            run.start += to - source
+            self._add(run)
+
+    def _cut(self, start: int, end: int) -> list[Run]:
+        """Remove the range; runs across its edges are split."""
+        i = bisect_right(self._by_address, start, key=_start) - 1
+        i = i if i >= 0 and self._by_address[i].end > start else i + 1
+        touched = self._by_address[i : bisect_left(self._by_address, end, lo=i, key=_start)] if end > start else []
+        out = []
+        for run in touched:
+            self._forget(run)
+            first, last = max(start - run.start, 0) // PAGE, (min(end, run.end) - run.start + PAGE - 1) // PAGE
+            for lower, upper in ((0, first), (last, len(run.done))):
+                if lower < upper:
+                    self._add(_part(run, lower, upper))
+            out.append(_part(run, first, last))
+        return out
+
+    def _add(self, run: Run) -> None:
+        insort(self._by_address, run, key=_start)
+        insort(self._by_place, run, key=_at)
+
+    def _forget(self, run: Run) -> None:
+        del self._by_address[bisect_left(self._by_address, run.start, key=_start)]
+        del self._by_place[bisect_left(self._by_place, run.at, key=_at)]
+
+
+def _part(run: Run, first: int, last: int) -> Run:
+    return Run(run.start + first * PAGE, run.at + first, run.done[first:last])
+
+
+def _missing(run: Run, first: int, last: int) -> Iterator[Stretch]:
+    while first < last and (lower := run.done.find(0, first, last)) >= 0:
+        upper = run.done.find(1, lower, last)
+        first = upper if upper >= 0 else last
+        yield Stretch(run, lower, first)
+
+
+def runs(pages: Pagemap, file: PagesFile) -> Iterator[Run]:
+    """The runs to bring for a process: its lazy pages without those that are zeros."""
+    for r in pages.runs:
+        if r.lazy:
+            for first, last in file.covered(r.at, r.at + r.pages):
+                yield Run(r.start + (first - r.at) * PAGE, first, bytearray(last - first))
 
 
 # ---- Memory of a process that stands still until all of it is there: many threads write large stretches side by side
@@ -160,210 +278,184 @@ def large(ranges: Iterable[Range], within: Iterable[Range]) -> list[Range]:
     return sorted(sorted(found, key=lambda r: r[0] - r[1])[:STRETCHES_MAX])
 
 
-# ---- One process with memory arriving: its descriptor, its space, and the rules that keep the two consistent
+def leave(name: str, body: Callable[[], None]) -> NoReturn:
+    """Run a child's body and exit: it never returns into the parent's code, and flushes or closes nothing twice."""
+    try:
+        body()
+    except BaseException as e:
+        sys.stderr.write(f"{name}: {type(e).__name__}: {e}\n")
+        sys.stderr.flush()
+        os._exit(1)
+    os._exit(0)
+
+
+# ---- Workers: further processes that write memory into a job that stands still
 #
-# The kernel reports by messages what the process does to its memory. From the beginning of such a change until its message
-# was read, it refuses to put pages (EAGAIN). So a thread that puts pages holds the lock from the look-up of an address until
-# the page is marked. Messages are read, and acted on in their order, under the same lock. A child has what its parent had
-# when the message was read. Several threads may put different pages at once; the reader of messages holds the lock alone.
+# Threads of one interpreter wait for each other, however many processors the machine has. So a pager with several processors
+# has workers, which it forks before it has a second thread. Each takes every n-th chunk and writes the parts that belong into
+# writable stretches (`Standing`). Userfaultfd stays with the pager: a worker has no descriptor of it, and
+# holds none open.
 
-ZEROS_BYTES = 256 << 10  # so much is filled with zeros at once
-_PAUSE_SECONDS = 0.0005
-_TRIES = 40  # for temporary failures: memory short, a mapping in transition
+WORKER_THREADS = 4  # of one process; more of them wait for each other
+PROCESSES_MAX = 250  # descriptors in one message, see unix(7)
+TELL_SECONDS = 0.2
+WRITERS = "processes that write:"
+GONE = "a process that wrote the job's memory died"
+ADDRESSES = 1 << 64
+FAILURES = {BLAME_IMAGE: BadChunk, BLAME_STORE: StoreError}  # that a worker may report; others become WorkerFailed
+Given = tuple[int, int, list[Range]]  # a process by its number in the image and by its number here, and what is to be written
 
 
-class Unplaceable(Exception):
-    """The kernel does not accept a page that the process needs; a sentence."""
+class WorkerFailed(Exception):
+    """A worker could not do its part; a sentence."""
 
 
-class Task:
-    """One process. `born` gets its children; `faulted` gets pages of the file that a thread waits for."""
+class Workers:
+    """What the pager has of them. Made before it has a second thread."""
 
-    def __init__(
-        self,
-        pid: int,
-        file: str,
-        where: tuple[int, Space],
-        born: Callable[[Task], None],
-        faulted: Callable[[Task, int, int], None],
-        *,
-        forked: bool = False,
-    ) -> None:
-        self.pid, self.file = pid, file  # as in the image
-        self.fd, self.space = where
-        self._born, self._faulted, self._forked = born, faulted, forked
-        self._turns, self._noting = SharedLock(), threading.Lock()
-        self._standing: Standing | None = None
-        self.over = False
-        self._closed = False
-        os.set_blocking(self.fd, False)
+    def __init__(self, count: int, work: Callable[[int, socket.socket], None]) -> None:
+        """`work` is the body of a worker; it gets its number and its end of a line to the pager."""
+        self._lines: dict[int, socket.socket] = {}
+        self._missing: dict[int, int] = {}  # bytes by line, of the workers that are not done
+        self.pids: list[int] = []
+        me = os.getpid()
+        for number in range(count):
+            ours, theirs = socket.socketpair()
+            self.pids.append(os.fork())
+            if not self.pids[-1]:
+                for line in (ours, *self._lines.values()):
+                    line.close()
+                syscalls.die_with_parent()
+                if os.getppid() != me:
+                    os._exit(0)
+                leave("worker", partial(work, number, theirs))
+            theirs.close()
+            self._lines[ours.fileno()] = ours
+        if self.pids:
+            log.info("%s %s", WRITERS, self.pids)
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
 
     @property
-    def missing(self) -> int:
-        """Pages that are not there yet."""
-        return 0 if self.over else self.space.missing
+    def missing_bytes(self) -> int:
+        """Bytes that the workers have not written yet."""
+        return sum(self._missing.values())
 
-    def listen(self) -> None:
-        """Act on all waiting messages. Raises Unplaceable."""
-        with self._turns.alone():
-            self._read()
+    @property
+    def busy(self) -> Sequence[int]:
+        """Descriptors to listen to; empty if all workers are done."""
+        return list(self._missing)
 
-    def stand(self, pid: int) -> int:
-        """It stands still until all its memory is there; `pid`: its number here. Returns the bytes to write. Raises OSError."""
-        with self._turns.alone():
-            self._standing = Standing.taken(pid, self.fd, self.space.ranges())
-            return self._standing.written_bytes
+    def give(self, stand: Sequence[tuple[int, Standing]]) -> None:
+        """Give the processes to the workers, by their numbers in the image, PROCESSES_MAX at most. Raises like `hear`."""
+        given: list[Given] = [(number, s.pid, list(s.ranges)) for number, s in stand]
+        total = sum(s.written_bytes for _, s in stand)
+        for fd, line in self._lines.items() if given else ():
+            try:
+                socket.send_fds(line, [b"\n"], [s.process for _, s in stand])
+                line.sendall(json.dumps(given).encode() + b"\n")
+            except BrokenPipeError:
+                self.hear(fd)
+            self._missing[fd] = max(total // len(self._lines), 1)
+        if not given:
+            self.dismiss()
 
-    def hand_over(self, pid: int) -> Standing:
-        """Like `stand`, but the caller gets the writable stretches, which no longer count as missing here, and closes them."""
-        with self._turns.alone():
-            standing = Standing.taken(pid, self.fd, self.space.ranges())
-            for start, end in standing.ranges:
-                self.space.drop(start, end)
-            return standing
+    def hear(self, fd: int) -> None:
+        """Read a worker's message. Raises BadChunk, StoreError, WorkerFailed."""
+        try:
+            said = self._lines[fd].recv(1 << 16).decode().splitlines()
+        except ConnectionResetError:
+            said = []
+        if not said:
+            raise WorkerFailed(GONE)
+        told: dict[str, Any] = json.loads(said[-1])
+        if error := told.get("error"):
+            raise FAILURES.get(told["blame"], WorkerFailed)(error)
+        self._missing[fd] = int(told["missing"])
+        if not self._missing[fd]:
+            del self._missing[fd]
+
+    def dismiss(self) -> None:
+        """The workers are not needed (any more)."""
+        for line in self._lines.values():
+            line.close()
+        self._lines.clear()
+
+
+NOBODY = Workers(0, lambda *_: None)
+
+
+def serve(plan: PagerPlan, image: Manifest, count: int, number: int, line: socket.socket) -> None:
+    """The life of one of `count` workers: get ready, receive a part, write it, report."""
+    limits = dataclasses.replace(PAGER, memory_bytes=PAGER.memory_bytes // (count + 1), puts=WORKER_THREADS)
+
+    def failed(e: Exception) -> NoReturn:
+        _tell(line, {"error": str(e) or type(e).__name__, "blame": image_files.blame(e)})
+        os._exit(1)
+
+    try:
+        content = image_files.content(plan, image, image_files.store_of_plan(plan), limits)
+        maps, layout = content.bringable(content.maps())
+        feeder = Feeder(layout, content.once, failed, patient=False)
+        shares: list[Share] = []
+        _, fds, _, _ = socket.recv_fds(line, 1, PROCESSES_MAX)
+        if fds:  # else the pager needs no worker, or is gone
+            with line.makefile() as lines:
+                given: list[Given] = json.loads(lines.readline())
+            shares = [Share(maps[n], layout, Standing(pid, fd, r)) for (n, pid, r), fd in zip(given, fds, strict=True)]
+        for share in shares:
+            feeder.tasks[share.file].append(share)
+        feeder.start(WORKER_THREADS)
+        feeder.fetch_ahead(list(in_order(chunks for share in shares for chunks in share.chunks(layout)))[number::count])
+
+        def missing() -> int:
+            return sum(s.space.missing for s in shares) * PAGE
+
+        whole = missing()
+        while not feeder.idle:
+            select.select([feeder.quiet], [], [], TELL_SECONDS)
+            _tell(line, {"missing": max(missing() - whole + whole // count, 1)})
+        _tell(line, {"missing": 0})
+    except Exception as e:
+        log.exception("a worker failed")
+        failed(e)
+
+
+def _tell(line: socket.socket, what: dict[str, Any]) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        line.sendall(json.dumps(what).encode() + b"\n")
+
+
+class Share:
+    """One process as a feeder sees it, only with the stretches that are written."""
+
+    def __init__(self, pages: Pagemap, layout: Layout, standing: Standing) -> None:
+        self.file, self._standing, self._noting = pages.file, standing, threading.Lock()
+        self.space = Space(runs(pages, layout.files[pages.file]))
+        at = 0
+        for start, end in [*standing.ranges, (ADDRESSES, ADDRESSES)]:
+            self.space.drop(at, start)
+            at = end
+
+    def chunks(self, layout: Layout) -> Iterator[list[int]]:
+        """The chunks that hold it, in order."""
+        for s in self.space.left():
+            yield layout.files[self.file].chunks(s.run.at + s.first, s.run.at + s.last)
+
+    def misses(self, first: int, last: int) -> bool:
+        """As `Taker` says."""
+        return next(self.space.stretches(first, last), None) is not None
 
     def put(self, first: int, last: int, source: int) -> None:
-        """Bring pages `first` to `last` of the file; the first lies at address `source` of ours. Raises Unplaceable."""
-        tries = 0
-        while not self._put_now(first, last, source):
-            tries += 1
-            time.sleep(_PAUSE_SECONDS * min(tries, 20))
-
-    def close(self) -> None:
-        """Stop serving: missing pages are zeros from now on. Idempotent."""
-        with self._turns.alone():
-            self.over = True
-            if not self._closed:
-                self._closed = True
-                os.close(self.fd)
-                if self._standing is not None:
-                    self._standing.close()
-
-    # ------------------------------------------------------------ pages
-
-    def _put_now(self, first: int, last: int, source: int) -> bool:
-        """False: the process is in the middle of a change and its message is not there yet."""
-        while not self.over:
-            with self._turns.together():
-                done = self._put_all(first, last, source)
-            if done:
-                break
-            with self._turns.alone():
-                if not self._read():
-                    return False
-        if self.over:
-            self.close()
-        return True
-
-    def _put_all(self, first: int, last: int, source: int) -> bool:
-        """False if a message must be read before more pages can be put."""
+        """Write pages `first` to `last` of the file; the first lies at address `source` of ours. Raises WorkerFailed."""
         for run, lower, upper in self.space.stretches(first, last):
-            if self.over:
-                break  # maybe its descriptor was closed while we waited, and the number is reused
-            if not self._put_some(run, lower, upper, source + (run.at + lower - first) * PAGE):
-                return False
-        return True
-
-    def _put_some(self, run: Run, first: int, last: int, source: int) -> bool:
-        at, tries = first, 0
-        want = last - first
-        while at < last:
-            want = min(want, last - at)
-            done, error = self._copy(run.start + at * PAGE, source + (at - first) * PAGE, want * PAGE)
-            if done:
-                self._mark(run, at, at + done // PAGE)
+            at = lower
+            while at < upper:
+                to, what = run.start + at * PAGE, source + (run.at + at - first) * PAGE
+                done, error = self._standing.copy(to, what, (upper - at) * PAGE) or (0, errno.EFAULT)
+                if not done:
+                    raise WorkerFailed(f"memory of a process can't be written at {to:#x}: {os.strerror(error)}")
+                with self._noting:
+                    self.space.mark(run, at, at + done // PAGE)
                 at += done // PAGE
-            elif error == errno.EAGAIN:
-                return False
-            elif error == errno.ESRCH:
-                self.over = True  # the process is gone, or became another program
-                return True  # others may still hold the descriptor: it is closed after them
-            elif error == errno.EEXIST:
-                self._is_there(run, at)
-                at += 1
-            elif want > 1 and error in (errno.ENOENT, errno.EINVAL):
-                want = (want + 1) // 2  # it reaches across two mappings
-                continue
-            else:
-                tries += 1
-                if self._gone(run, at, error, tries):
-                    at += 1
-            want = last - at if done or error == errno.EEXIST else want
-        return True
-
-    def _copy(self, to: int, source: int, length: int) -> tuple[int, int]:
-        written = self._standing.copy(to, source, length) if self._standing is not None else None
-        return userfaultfd.copy(self.fd, to, source, length) if written is None else written
-
-    def _mark(self, run: Run, first: int, last: int) -> None:
-        with self._noting:
-            self.space.mark(run, first, last)
-
-    def _is_there(self, run: Run, page: int) -> None:
-        self._mark(run, page, page + 1)
-        userfaultfd.wake(self.fd, run.start + page * PAGE, PAGE)
-
-    def _gone(self, run: Run, page: int, error: int, tries: int) -> bool:
-        """Handle a page that can't be put. True: it is not needed. Raises Unplaceable."""
-        if error == errno.ENOENT and self._forked:
-            self._mark(run, page, page + 1)  # the parent had excluded this mapping from its children
-            return True
-        if tries > _TRIES or error not in (errno.ENOMEM, errno.ENOENT):
-            raise Unplaceable(
-                f"memory of process {self.pid} can't be put at {run.start + page * PAGE:#x}: {os.strerror(error)}"
-            )
-        time.sleep(_PAUSE_SECONDS * tries)
-        return False
-
-    # ------------------------------------------------------------ messages
-
-    def _read(self) -> bool:
-        """Read all messages; faults come last, because their answer depends on the others. True if there was any."""
-        faults: list[int] = []
-        found = False
-        while not self.over:
-            messages = userfaultfd.read_message(self.fd)
-            if not messages and not faults:
-                return found
-            found = True
-            for m in messages:
-                if m.kind is Kind.FAULT:
-                    faults.append(m.a & ~(PAGE - 1))
-                else:
-                    self._happened(m)
-            if not messages:
-                faults = [address for address in faults if not self._answer(address)]
-                time.sleep(_PAUSE_SECONDS if faults else 0)
-        return found
-
-    def _happened(self, m: userfaultfd.Message) -> None:
-        if m.kind is Kind.FORK:
-            child = Task(self.pid, self.file, (m.a, self.space.copy()), self._born, self._faulted, forked=True)
-            self._born(child)
-        elif m.kind is Kind.REMAP:
-            self.space.move(m.a, m.b, m.c)
-        else:
-            self.space.drop(m.a, m.b)
-
-    def _answer(self, address: int) -> bool:
-        """Answer a fault: zeros at once, pages of the file as soon as they are here. False: retry after reading."""
-        found = self.space.find(address)
-        if found is None:
-            return self._zero(address)
-        run, page = found
-        if run.done[page]:
-            userfaultfd.wake(self.fd, address, PAGE)
-        else:
-            self._faulted(self, run.at + page, address)
-        return True
-
-    def _zero(self, address: int) -> bool:
-        lower, upper = self.space.gap(address, ZEROS_BYTES)
-        error = userfaultfd.zero(self.fd, lower, upper - lower)
-        if error in (errno.ENOENT, errno.EINVAL, errno.EEXIST, errno.EAGAIN):
-            error = userfaultfd.zero(self.fd, address, PAGE)
-        if error == errno.EAGAIN:
-            return False
-        if error == errno.EEXIST:
-            userfaultfd.wake(self.fd, address, PAGE)
-        return True
