@@ -36,13 +36,12 @@ from spotsurfer_agent.control.facts import (
     Task,
     Unguard,
 )
-from spotsurfer_agent.control.final_save_timing import Window
+from spotsurfer_agent.control.final_save_timing import Measures, Window
 from spotsurfer_agent.control.log_upload import LogPlace, Logs
 from spotsurfer_agent.control.mailbox import Heads, Mailbox
 from spotsurfer_agent.control.notices import Watcher
 from spotsurfer_agent.control.partial_results import Partials
 from spotsurfer_agent.control.reports import Extras, Reporter, build
-from spotsurfer_agent.control.save_samples import Measures
 from spotsurfer_agent.control.standby import READY, Readiness, Standby
 from spotsurfer_agent.control.state_file import StateFile
 from spotsurfer_agent.control.state_machine import State, step
@@ -231,7 +230,9 @@ class Agent:
         self.work.goods, self.work.keeps = given.goods, self._keeps
         self.work.urgent = lambda: given.watcher.notice is not None and given.watcher.notice.kind == INTERRUPTION
         self.worker = Worker(self.work.do, self.wake)
-        self.state = given.state.recall(given.now())
+        memory, now = given.state.memory, given.now()
+        freeze_at = now if memory.freeze_at is None else memory.freeze_at
+        self.state = State(since=now, drain_failed=memory.drain_failed, save_tried=memory.save_sequence, freeze_at=freeze_at)
         self._stirred_at, self._stirred_by = given.now(), (AgentState.BOOT, 0, "")
         self._born = given.now()
         self._is_quiet, self._printed = False, False
@@ -379,7 +380,8 @@ class Agent:
                 log.info("%s -> %s%s", before, self.state.name, f": {self.state.error}" if self.state.error else "")
             for effect in effects:
                 self._perform(effect)
-            self._given.state.keep(self.state)
+            freeze_at = self.state.freeze_at if self._given.state.memory.began else None
+            self._given.state.update(drain_failed=self.state.drain_failed, freeze_at=freeze_at)
             self._report(facts)
             if self.state.name is before:
                 self._is_quiet = _is_quiet(self.state, facts)

@@ -20,7 +20,6 @@ from spotsurfer_wire import clock, json_codec
 from spotsurfer_wire.manifest import Manifest
 from spotsurfer_wire.messages import MAIN, Spec, StepRun
 
-from spotsurfer_agent.control.state_machine import State
 from spotsurfer_agent.host import steps
 from spotsurfer_agent.ports.engine import Status, WorkloadState
 
@@ -66,16 +65,6 @@ class StateFile:
         fresh = Memory(job, attempt, boot=_boot_id())
         self.memory = _read(path, fresh)
         self._lock = threading.Lock()
-
-    def recall(self, now: float) -> State:
-        """The state in which a new agent process begins."""
-        m = self.memory
-        freeze_at = now if m.freeze_at is None else m.freeze_at
-        return State(since=now, drain_failed=m.drain_failed, save_tried=m.save_sequence, freeze_at=freeze_at)
-
-    def keep(self, state: State) -> None:
-        """Keep what the next process needs of a state to `recall` it."""
-        self.update(drain_failed=state.drain_failed, freeze_at=state.freeze_at if self.memory.began else None)
 
     def update(self, **changes: Any) -> None:
         """Change some fields and write the file if anything is new. A full disk is logged: the job matters more."""

@@ -176,8 +176,8 @@ class CudaEngine(CriuEngine):
             ) from e
 
 
-class _Memory:
-    """The GPU memory of one job during one save: a `Device`."""
+class _Memory(Device):
+    """The GPU memory of one job during one save."""
 
     def __init__(
         self,

@@ -111,10 +111,9 @@ class Intake:
         if self._aheads is not None:
             self._aheads.close()
 
-    def close(self, *, keeps_memory: bool = False) -> None:
-        """Stop; a CRIU that still sends fails, and the job runs on. Idempotent. `keeps_memory`: another intake will use it."""
-        if not keeps_memory:
-            self.pages.free()
+    def close(self) -> None:
+        """Stop; a CRIU that still sends fails, and the job runs on. Idempotent."""
+        self.pages.free()
         self._receiver.close()
         self.pages.abandon()
         self.unwatch()
