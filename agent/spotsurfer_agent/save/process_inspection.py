@@ -141,14 +141,10 @@ def corked(pid: int, fd: int) -> bool:
     """Whether a UDP socket holds back what was written to it until more comes (UDP_CORK, MSG_MORE)."""
     with contextlib.suppress(OSError), syscalls.borrowed_socket(pid, fd) as s:
         if s.family in (socket.AF_INET, socket.AF_INET6) and s.type == socket.SOCK_DGRAM and s.proto in (0, socket.IPPROTO_UDP):
-            return bool(s.getsockopt(socket.IPPROTO_UDP, UDP_CORK)) and _unsent(s) > 0
+            unsent = bytearray(4)
+            fcntl.ioctl(s, termios.TIOCOUTQ, unsent)
+            return bool(s.getsockopt(socket.IPPROTO_UDP, UDP_CORK)) and any(unsent)
     return False
-
-
-def _unsent(s: socket.socket) -> int:
-    told = bytearray(4)
-    fcntl.ioctl(s, termios.TIOCOUTQ, told)
-    return int.from_bytes(told, "little")
 
 
 def outside(pid: int, fd: int) -> str | None:
@@ -203,8 +199,9 @@ def unix_sockets(pid: int) -> UnixSockets:
     """
     found = UnixSockets({}, {}, {})
     show = UDIAG_SHOW_PEER | UDIAG_SHOW_ICONS | UDIAG_SHOW_RQLEN
-    with contextlib.suppress(OSError):
-        for entry in _asked(pid, struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, show, 0, 0)):
+    request = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, show, 0, 0)
+    with contextlib.suppress(OSError), _diagnosis(pid) as s:
+        for entry in sockets.diag_entries(s, request):
             inode = struct.unpack_from("=I", entry, 4)[0]
             for kind, words in _attributes(entry):
                 if kind == UNIX_DIAG_PEER and words[0]:
@@ -244,8 +241,3 @@ def _diagnosis(pid: int) -> Iterator[socket.socket]:
             yield s
     finally:
         os.close(net)
-
-
-def _asked(pid: int, request: bytes) -> list[bytes]:
-    with _diagnosis(pid) as s:
-        return list(sockets.diag_entries(s, request))
