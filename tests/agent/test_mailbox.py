@@ -38,7 +38,8 @@ def never():
 
 
 def append(heads: Heads, change, patient=False, wait=lambda _: None, stop=never):
-    return heads.append(change, patient, stop, wait)
+    heads._wait, heads._stop = wait, stop
+    return heads.append(change, patient=patient)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -183,6 +184,7 @@ class Surroundings:
     goods: JobInputs | None = None  # inputs and shared file systems
     usage: Sampler | None = None  # None: the job's use is not measured
     now: Callable[[], float] = clock.monotonic
+    wait: Callable[[float], None] = time.sleep
     beat: Callable[[], None] = field(default=lambda: None)  # tells the respawner that we are alive
     reported: Callable[[], None] = field(default=lambda: None)  # the first report is in the store
 
@@ -198,7 +200,7 @@ class Agent:
         cached = CachedStore(given.store, given.cache) if given.cache is not None and config.warm_wait_seconds > 0 else None
         self.gate = WriteFence(given.store if cached is None else cached)
         self.engine = given.make_engine(self.gate)
-        self.heads = Heads(self.gate, config.job, config.attempt, given.now)
+        self.heads = Heads(self.gate, config.job, config.attempt, given.now, self.gate.check, given.wait)
         self.mailbox = Mailbox(given.store, self.heads, config.job, config.attempt, given.now)
         self.standby = (
             Standby(cached, config.job, given.keys, lambda: self.heads.newest, prepare=lambda: self.readiness.check())
@@ -218,6 +220,10 @@ class Agent:
             given.state,
             given.keys,
             given.now,
+            given.wait,
+            self._urgent,
+            self._keeps,
+            given.goods,
         )
         self.partials = Partials(
             config.job, config.attempt, self.gate, self.engine, self.mailbox, given.state, lambda: self._leaving
@@ -227,8 +233,6 @@ class Agent:
             given.store, given.state, (config.poll_seconds, unchanged), given.now, given.reported, self._used
         )
         self.readiness = Readiness(self.work, self._still_comes, config.ready_limit_seconds)
-        self.work.goods, self.work.keeps = given.goods, self._keeps
-        self.work.urgent = lambda: given.watcher.notice is not None and given.watcher.notice.kind == INTERRUPTION
         self.worker = Worker(self.work.do, self.wake)
         memory, now = given.state.memory, given.now()
         freeze_at = now if memory.freeze_at is None else memory.freeze_at
@@ -276,16 +280,21 @@ class Agent:
 
         return after
 
+    def _urgent(self) -> bool:
+        """The cloud takes the machine."""
+        notice = self._given.watcher.notice
+        return notice is not None and notice.kind == INTERRUPTION
+
     def _keeps(self) -> bool:
         """The final save is for a move: the controller says so, or nobody does and the cloud takes the machine."""
         desired = self.mailbox.mail.desired
         asked = desired is not None and desired.want is Want.DRAIN
-        return self.config.keep_seconds > 0 and (desired.keep if asked and desired is not None else self.work.urgent())
+        return self.config.keep_seconds > 0 and (desired.keep if asked and desired is not None else self._urgent())
 
     @property
     def _leaving(self) -> bool:
         """The machine goes, or the job does."""
-        return self.work.urgent() or self.state.name not in (AgentState.RUNNING, AgentState.SAVING, AgentState.STEPPING)
+        return self._urgent() or self.state.name not in (AgentState.RUNNING, AgentState.SAVING, AgentState.STEPPING)
 
     def _shown(self) -> tuple[AgentState, bool]:
         return self.state.shown, self.reporter.is_out(self.state.shown)

@@ -15,6 +15,7 @@ from spotsurfer_wire.messages import Head, Spec, Warm
 from spotsurfer_wire.store.port import StoreError
 
 from spotsurfer_agent.control.tasks import Work
+from spotsurfer_agent.files.staging import FilesError
 from spotsurfer_agent.ports.engine import EngineError
 from spotsurfer_agent.store.cache import CachedStore, DiskCache
 from spotsurfer_agent.store.fence import FenceClosed
@@ -77,7 +78,7 @@ class Readiness:
             return
         except _Unanswered as e:
             self._wait(e)
-        except EngineError as e:
+        except (EngineError, FilesError) as e:
             known = e.kind in UNFIT
             self._told(Standing(unfit=str(e), kind=e.kind) if known else READY, None if known else target)
         except StoreError as e:
