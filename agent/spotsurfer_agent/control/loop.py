@@ -19,10 +19,10 @@ from spotsurfer_wire.crypto import Keys
 from spotsurfer_wire.linux import memory
 from spotsurfer_wire.messages import AgentConfig, AgentState, Fit, NearMiss, Want
 from spotsurfer_wire.store.port import FileStore
-from spotsurfer_wire.usage import Usage
 
 from spotsurfer_agent.control import log_upload
 from spotsurfer_agent.control.facts import (
+    ABSENT,
     INTERRUPTION,
     AgentRules,
     Do,
@@ -38,7 +38,7 @@ from spotsurfer_agent.control.facts import (
     Unguard,
 )
 from spotsurfer_agent.control.final_save_timing import Measures, Window
-from spotsurfer_agent.control.log_upload import LogPlace, Logs
+from spotsurfer_agent.control.log_upload import Logs
 from spotsurfer_agent.control.mailbox import Heads, Mailbox
 from spotsurfer_agent.control.notices import Watcher
 from spotsurfer_agent.control.partial_results import Partials
@@ -47,13 +47,12 @@ from spotsurfer_agent.control.standby import READY, Readiness, Standby
 from spotsurfer_agent.control.state_file import StateFile
 from spotsurfer_agent.control.state_machine import State, step
 from spotsurfer_agent.control.tasks import Work
+from spotsurfer_agent.host.hints import Told
 from spotsurfer_agent.host.usage import Sampler
-from spotsurfer_agent.ports.engine import Engine, EngineError, Protection, Status, WorkloadState
+from spotsurfer_agent.ports.engine import Engine, EngineError, Protection, WorkloadState
 from spotsurfer_agent.prepare.inputs.delivery import JobInputs
 from spotsurfer_agent.store.cache import CachedStore, DiskCache
 from spotsurfer_agent.store.fence import FenceClosed, WriteFence
-
-# ---- Threads: one kind repeats a look, one does long work. Each can also be driven by hand, without a thread.
 
 log = logging.getLogger(__name__)
 REST_SECONDS = 20.0  # between looks for memory that can be given back, which take some milliseconds
@@ -159,8 +158,6 @@ class Worker:
         self._after()
 
 
-# ---- The loop
-
 TICK_SECONDS = 0.25
 QUIET_SECONDS = 1.0  # between looks at a job of which nothing is expected: each look takes a millisecond of processor
 PARTIAL_SECONDS = 1.0  # between looks whether somebody asked for outputs
@@ -208,7 +205,7 @@ class Agent:
             else None
         )
         self.measures = Measures(given.state, given.now)
-        self.logs = Logs(self.gate, self.engine.read_log, LogPlace(config.job, config.attempt))
+        self.logs = Logs(self.gate, self.engine.read_log, config.job, config.attempt)
         self.work = Work(
             config.job,
             config.attempt,
@@ -230,7 +227,12 @@ class Agent:
         )
         unchanged = min(config.report_seconds, config.lease_seconds / 3)
         self.reporter = Reporter(
-            given.store, given.state, (config.poll_seconds, unchanged), given.now, given.reported, self._used
+            given.store,
+            given.state,
+            (config.poll_seconds, unchanged),
+            given.now,
+            given.reported,
+            lambda: given.usage.told() if given.usage is not None else None,
         )
         self.readiness = Readiness(self.work, self._still_comes, config.ready_limit_seconds)
         self.worker = Worker(self.work.do, self.wake)
@@ -241,7 +243,7 @@ class Agent:
         self._born = given.now()
         self._is_quiet, self._printed = False, False
         self.over = False  # everything is said: the machine may go
-        self._status, self._woken, self._stopped = Status(WorkloadState.ABSENT), threading.Event(), False
+        self._status, self._woken, self._stopped = ABSENT, threading.Event(), False
         self.tickers = self._make_tickers()
 
     def _make_tickers(self) -> dict[str, Ticker]:
@@ -427,12 +429,12 @@ class Agent:
             self._look_at_job()
         mail, memory, now = self.mailbox.mail, self._given.state.memory, self._now()
         heads = self.heads.view  # of one instant: our own entry must not look like somebody else's
-        miss = self._missed()
+        miss, fit = self._missed(), self._fit(now)
         head_at, report_at = max(mail.head_at, memory.head_at), max(self.reporter.sent_at, memory.report_at)
         self._given.state.update(head_at=head_at, report_at=report_at)
         return Facts(
             now=now,
-            rules=self._rules(),
+            rules=self._rules(fit),
             head=heads.newest,
             head_read=mail.spec is not None and mail.head_at > float("-inf"),
             own_final=heads.own_final,
@@ -440,29 +442,23 @@ class Agent:
             proved_at=heads.proved_at,
             desired=mail.desired,
             notice=self._given.watcher.notice,
-            workload=self._status.state,
-            held=self._status.held,
-            pending_final=self._status.pending_final,
-            arriving=self._status.arriving_bytes is not None,
-            lost_because=self._status.lost_because,
-            image_is_bad=self._status.image_is_bad,
+            status=self._status,
             began_before=memory.began,
             step_due=self.work.steps.due(mail.spec, self._status) is not None,
-            saved_itself=self._status.saved_itself,
             unprotected=bool(self.work.unprotected) or (miss is not None and self._protection().rung not in SAVES_STILL),
             pressed=miss is not None,
             wishes_save=self._interval() is not None and self.work.hints.wants_checkpoint(),
             busy=busy,
             outcome=outcome,
             lease_age_seconds=now - min(head_at, report_at),
-            fit=self._fit(now),
+            fit=fit,
             reported=self.reporter.is_out(self.state.shown),
             refusal=mail.refusal,
         )
 
-    def _rules(self) -> AgentRules:
-        c, fit = self.config, self._fit(self._now())
-        interval = fit.interval_seconds if fit is not None and self._interval() is not None else self._interval()
+    def _rules(self, fit: Fit | None) -> AgentRules:
+        c, interval = self.config, self._interval()
+        interval = fit.interval_seconds if fit is not None and interval is not None else interval
         return AgentRules(
             c.attempt,
             interval,
@@ -505,15 +501,15 @@ class Agent:
         self.work.pressed = miss is not None
         return miss
 
-    def _used(self) -> Usage | None:
-        return self._given.usage.told() if self._given.usage is not None else None
-
     def _perform(self, effect: Effect) -> None:
         match effect:
             case Do(task=task):
                 self.worker.give(task)
             case Hold() | Release():
-                self._freeze(isinstance(effect, Hold))
+                try:
+                    (self.engine.hold if isinstance(effect, Hold) else self.engine.release)()
+                except (EngineError, OSError):
+                    log.exception("the job can't follow %s; it is tried again", effect)
             case Unguard():
                 self.engine.unguard()
             case Renew():
@@ -523,26 +519,16 @@ class Agent:
             case PowerOff():
                 self.over = True
 
-    def _freeze(self, hold: bool) -> None:
-        try:
-            if hold:
-                self.engine.hold()
-            else:
-                self.engine.release()
-        except (EngineError, OSError):
-            log.exception("the job can't be %s; it is tried again", "held" if hold else "released")
-
     def _report(self, facts: Facts) -> None:
         extras = Extras(
             self.config.job,
             self._given.watcher.instance,
-            self._status,
             self._given.state.memory,
             self.work.stage,
             self.standby.warm if self.standby is not None and self.state.name is AgentState.STANDBY else None,
-            self._protection() if facts.workload is WorkloadState.RUNNING else Protection(),
+            self._protection() if facts.status.state is WorkloadState.RUNNING else Protection(),
             self.readiness.told if self.state.name is AgentState.STANDBY else READY,
-            self.work.hints.told() if facts.workload is WorkloadState.RUNNING else None,
+            self.work.hints.told() if facts.status.state is WorkloadState.RUNNING else Told(),
         )
         if self.reporter.want(build(self.state, facts, extras)):
             self.tickers["reporter"].poke()
@@ -554,6 +540,6 @@ class Agent:
 
 def _is_quiet(state: State, facts: Facts) -> bool:
     """Whether nothing is under way and nothing is due, except that the job ends some time."""
-    calm = facts.busy is None and facts.notice is None and not facts.arriving and not facts.held and not facts.pressed
+    calm = facts.busy is None and facts.notice is None and not facts.arriving and not facts.status.held and not facts.pressed
     fresh = facts.lease_age_seconds < facts.rules.lease_seconds / 2
-    return state.name is AgentState.RUNNING and facts.workload is WorkloadState.RUNNING and calm and fresh
+    return state.name is AgentState.RUNNING and facts.status.state is WorkloadState.RUNNING and calm and fresh
