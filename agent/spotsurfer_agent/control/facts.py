@@ -133,9 +133,6 @@ class Facts:
         return self.notice.deadline_at - self.now
 
 
-# ---------------------------------------------------------------- effects
-
-
 @dataclass(frozen=True, slots=True)
 class Do:
     """Begin a task; only wanted while none is under way."""

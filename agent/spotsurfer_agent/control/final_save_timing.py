@@ -220,16 +220,6 @@ def _interval(model: Model, oldest: float | None, asked: float | None, *, late: 
     return min(asked, max(oldest - model.durable_seconds(oldest), INTERVAL_SECONDS_MIN))
 
 
-def must_begin(left_seconds: float | None, fit: Fit | None, saving: bool) -> bool:
-    """Whether, with a notice, the final save must begin now: yes, unless its length is known and more time is left.
-
-    `left_seconds`: of the notice; None = not known. `saving`: a live save is under way, which ends first.
-    """
-    if fit is None or left_seconds is None:
-        return True
-    return left_seconds <= fit.reserve_seconds + (fit.live_seconds if saving else 0.0)
-
-
 class Measures:
     """Remembers saves across restarts of the agent, and forecasts the next one.
 

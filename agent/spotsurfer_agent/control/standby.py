@@ -20,17 +20,12 @@ from spotsurfer_agent.ports.engine import EngineError
 from spotsurfer_agent.store.cache import CachedStore
 from spotsurfer_agent.store.fence import FenceClosed
 
-# ---- Readiness: could this machine take the job now? The controller drains no machine for one that could not.
-#
-# In this order: the facts about the machine are compared with what the newest checkpoint needs, which takes one small object;
-# then root, shared file systems and inputs are brought; then the files that could be looked at only now are compared. A server
-# that does not answer is asked again, ever more seldom, while the job runs on where it is: another machine would get no answer
-# either.
-
 log = logging.getLogger(__name__)
 
 PAUSES_SECONDS = (5.0, 10.0, 20.0, 40.0, 60.0)  # between tries while somebody does not answer; the last one repeats
 UNFIT = ("refused", "image", "input")  # kinds of errors that speak against this machine, or against any
+THREADS = 8  # fetches at once: one at a time waits more for answers than for bytes
+COLD = Warm(None, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +51,13 @@ class _Unanswered(Exception):
 
 @dataclass
 class Readiness:
-    """Of one machine for its job. `look` may take long: it belongs into a thread of its own. Durations in seconds."""
+    """Could this machine take the job now? The controller drains no machine for one that could not.
+
+    In this order: the facts about the machine are compared with what the newest checkpoint needs, which takes one small
+    object; then root, shared file systems and inputs are brought; then the files that could be looked at only now are compared.
+    A server that does not answer is asked again, ever more seldom, while the job runs on where it is: another machine would get
+    no answer either. `look` may take long: it belongs into a thread of its own. Durations in seconds.
+    """
 
     work: Work
     halt: Callable[[], None]  # raises FenceClosed if the job does not come any more
@@ -77,7 +78,10 @@ class Readiness:
         except FenceClosed:
             return
         except _Unanswered as e:
-            self._wait(e)
+            now = self.work.now()
+            since = self._unanswered_since = now if self._unanswered_since is None else self._unanswered_since
+            over = now - since >= self.limit_seconds
+            self._later(Standing(unfit=str(e), kind=e.kind) if over else Standing(f"{e}; it is asked again"))
         except (EngineError, FilesError) as e:
             known = e.kind in UNFIT
             self._told(Standing(unfit=str(e), kind=e.kind) if known else READY, None if known else target)
@@ -153,12 +157,6 @@ class Readiness:
         else:
             self._tries = 0
 
-    def _wait(self, e: _Unanswered) -> None:
-        now = self.work.now()
-        since = self._unanswered_since = now if self._unanswered_since is None else self._unanswered_since
-        over = now - since >= self.limit_seconds
-        self._later(Standing(unfit=str(e), kind=e.kind) if over else Standing(f"{e}; it is asked again"))
-
     def _later(self, standing: Standing) -> None:
         log.warning("the job can't come: %s", standing.unfit or standing.waits)
         self.standing, self._for = standing, None
@@ -174,18 +172,14 @@ def _brings(spec: Spec) -> bool:
     return bool(spec.image or spec.fetches or spec.shares)
 
 
-# ---- Prefetch: a waiting machine fetches the newest checkpoint, and follows each new one.
-#
-# So when the job comes, its memory and files are on the disk already, and only what the final save found new is still in the
-# store. Nothing depends on it: the restore fetches what was not fetched in time.
-
-THREADS = 8  # fetches at once: one at a time waits more for answers than for bytes
-COLD = Warm(None, 0, 0)
-
-
 @dataclass
 class Standby:
-    """Fetches for one job. `look` is one go and may take long: it belongs into a thread of its own."""
+    """Fetches the newest checkpoint of one job ahead, and follows each new one.
+
+    So when the job comes, its memory and files are on the disk already, and only what the final save found new is still in the
+    store. Nothing depends on it: the restore fetches what was not fetched in time. `look` is one go and may take long: it
+    belongs into a thread of its own.
+    """
 
     store: CachedStore
     job: str

@@ -30,7 +30,6 @@ from enum import StrEnum
 from spotsurfer_wire.messages import AgentState as S
 from spotsurfer_wire.messages import Want
 
-from spotsurfer_agent.control import final_save_timing
 from spotsurfer_agent.control.facts import Do, Effect, Facts, Hold, Outcome, PowerOff, Release, Renew, Shut, Task, Unguard
 from spotsurfer_agent.ports.engine import WorkloadState as W
 
@@ -177,8 +176,6 @@ class State:
     behind: tuple[str, str] = ("", "")  # error and kind, shown again once the program that ended by its save runs again
 
 
-# ---- Guards: for each state an ordered list; the first that holds names the edge.
-
 WISHED_SECONDS = 30.0  # at least, between a save and the next that the job itself asks for
 PRECOPY_GAIN_SECONDS = 1.0  # with a notice: a live save is made while there is time if it shortens the final one by so much
 PRESSED_TRIES = 5  # to save a job that was frozen because its memory was about to end
@@ -201,8 +198,15 @@ def asked(s: State, f: Facts) -> bool:
 
 
 def _drain(s: State, f: Facts) -> bool:
-    left = f.notice_left_seconds if f.rules.patient else None
-    return asked(s, f) or f.pressed or (f.interrupted and final_save_timing.must_begin(left, f.fit, f.busy is Task.LIVE))
+    return asked(s, f) or f.pressed or (f.interrupted and _time_to_go(f))
+
+
+def _time_to_go(f: Facts) -> bool:
+    """The final save must begin now, unless its length is known and more time is left."""
+    left, fit = f.notice_left_seconds, f.fit
+    if not f.rules.patient or left is None or fit is None:
+        return True
+    return left <= fit.reserve_seconds + (fit.live_seconds if f.busy is Task.LIVE else 0.0)  # a live save ends first
 
 
 def _lost_it(_: State, f: Facts) -> bool:
@@ -313,6 +317,7 @@ def _keeps_in_vain(s: State, f: Facts) -> bool:
 
 
 _HOLDER = ((E.LOST_IT, _lost_it), (E.STOPPED, _stop))
+# For each state an ordered list: the first guard that holds names the edge.
 GUARDS: dict[S, tuple[tuple[Event, Check], ...]] = {
     S.BOOT: (
         (E.REFUSED, _both(lambda _, f: bool(f.refusal), _nothing)),
@@ -377,8 +382,6 @@ def happened(state: State, facts: Facts) -> Event | None:
     return next((event for event, holds in GUARDS[state.name] if holds(state, facts)), None)
 
 
-# ---- One step: which edge is taken, and what is to be done; `loop` carries the effects out.
-
 VANISHED = "the job's processes vanished without an exit status"
 STARVED = "its memory was about to end and it could not be saved"
 BACKOFF_SECONDS = {
@@ -403,7 +406,7 @@ TASKS = {
 
 
 def step(state: State, facts: Facts) -> tuple[State, tuple[Effect, ...]]:
-    """The state after one look at the facts (at most one edge), and what to do now. Pure."""
+    """The state after one look at the facts (at most one edge), and what to do now; `loop` carries that out. Pure."""
     state = _absorb(state, facts)
     event = happened(state, facts)
     if event is not None:

@@ -32,12 +32,13 @@ from spotsurfer_agent.prepare.inputs.delivery import JobInputs
 from spotsurfer_agent.store.fence import WriteFence
 from spotsurfer_agent.store.retry import Retry, RetryingStore
 
-# ---- Pins: keep the controller's collector away from what a save under way relies on.
-#
-# Collector and writer meet without a clock. The collector writes its list, waits, looks again at all manifests and only then
-# removes; the writer makes its manifest and only then reads the list. So either the collector's second look finds the manifest,
-# or the writer finds its chunk on the list and does not commit. The intent makes that last case rare: while one stands, no list
-# is written.
+READ_TRIES = 5
+READ_PAUSE_SECONDS = 2.0
+CAME_BACK = "it came back: it could not go on where it was moved to"
+NAMED = 5  # files that a sentence names
+FORESEEN = (EngineError, staging.FilesError, StoreError, Fenced, ProtocolError)
+
+T = TypeVar("T")
 
 
 class CondemnedChunk(StoreError):
@@ -45,7 +46,13 @@ class CondemnedChunk(StoreError):
 
 
 class Pins:
-    """Intents of one job's saves, and the look at the collector's list."""
+    """Intents of one job's saves: keep the controller's collector away from what a save under way relies on.
+
+    Collector and writer meet without a clock. The collector writes its list, waits, looks again at all manifests and only then
+    removes; the writer makes its manifest and only then reads the list. So either the collector's second look finds the
+    manifest, or the writer finds its chunk on the list and does not commit. The intent makes that last case rare: while one
+    stands, no list is written.
+    """
 
     def __init__(self, store: ObjectStore, job: str) -> None:
         self._store, self._job = store, job
@@ -75,17 +82,6 @@ class Pins:
     def _condemned(self) -> frozenset[str]:
         data = self._store.get(object_keys.condemned_key(self._job))
         return frozenset(json_codec.decode(Condemned, data).names) if data is not None else frozenset()
-
-
-# ---- The tasks
-
-READ_TRIES = 5
-READ_PAUSE_SECONDS = 2.0
-CAME_BACK = "it came back: it could not go on where it was moved to"
-NAMED = 5  # files that a sentence names
-FORESEEN = (EngineError, staging.FilesError, StoreError, Fenced, ProtocolError)
-
-T = TypeVar("T")
 
 
 @dataclass

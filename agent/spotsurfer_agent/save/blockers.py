@@ -132,9 +132,6 @@ def sentence(found: Sequence[str]) -> str:
     return f"the job can't be saved: {found[0]}{more}"
 
 
-# ---------------------------------------------------------------- processes
-
-
 def _process(pid: int) -> Process | None:
     try:
         status = procfs.status(pid)
@@ -149,9 +146,6 @@ def _process(pid: int) -> Process | None:
 
 def _socket_inode(name: str) -> int:
     return int(name[8:-1]) if name.startswith("socket:[") else 0
-
-
-# ---------------------------------------------------------------- checks; each yields the second half of a sentence
 
 
 def _traced(tree: _Tree, p: Process) -> Iterator[str]:
@@ -454,7 +448,7 @@ def _network(tree: _Tree, p: Process) -> Iterator[str]:
         yield f"has the network link {name}, which no other machine makes for the job: remove it (ip link delete {name})"
 
 
-Check = Callable[[_Tree, Process], Iterable[str]]
+Check = Callable[[_Tree, Process], Iterable[str]]  # yields the second half of a sentence
 CHECKS: tuple[Check, ...] = (
     _anonymous,
     _files,

@@ -27,7 +27,7 @@ class Intake:
 
     def __init__(self, folder: Path, memory: Reserve, writer: Writer, base: Index | None) -> None:
         """Raises StreamError and OSError."""
-        self._folder = folder
+        self._folder, self._memory = folder, memory
         self.pages = Pages(memory, writer, base)
         self._aheads: Aheads | None = None
         self._passed: dict[str, Passed] = {}
@@ -114,7 +114,7 @@ class Intake:
 
     def close(self) -> None:
         """Stop; a CRIU that still sends fails, and the job runs on. Idempotent."""
-        self.pages.free()
+        self._memory.close()  # readers that wait for some get an error
         self._receiver.close()
         self.pages.abandon()
         self.unwatch()

@@ -210,10 +210,6 @@ class Pages:
             self._change.notify_all()
         self._thread.join()
 
-    def free(self) -> None:
-        """Let the memory go; readers that wait for some get an error."""
-        self._reserve.close()
-
     def prints(self) -> list[tuple[str, bytes]]:
         """The fingerprints of the pages of each file; after `finish`, and once."""
         return [(f.name, f.all_prints()) for f in self._files]

@@ -1,4 +1,7 @@
-"""Looks at other processes to name what blocks a save: how they belong together, and what their sockets are."""
+"""Looks at other processes to name what blocks a save: how they belong together, and what their sockets are.
+
+A socket is asked itself (pidfd_getfd), or the kernel's table of Unix sockets is read.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,18 @@ from spotsurfer_wire.linux import procfs
 from spotsurfer_agent.host import network
 from spotsurfer_agent.linux import sockets, syscalls
 
-# ---- Relations of the processes of one tree, and those that CRIU can't make again: sessions, and what two have in common
-
 ASKED_AGAIN, PAUSE_SECONDS = 10, 0.02  # a process started by vfork calls exec within that time, as a rule
+# Families that CRIU saves; for the internet ones, the protocols of sockets that are not raw.
+FAMILIES = frozenset({socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK, socket.AF_PACKET})
+PROTOCOLS = frozenset({socket.IPPROTO_TCP, socket.IPPROTO_UDP, socket.IPPROTO_ICMP, socket.IPPROTO_ICMPV6, 136, 255, 0})
+NAMES = {132: "SCTP", 262: "MPTCP", 33: "DCCP"}
+# What to do about those that have an easy way out.
+REMEDIES = {"MPTCP": "make it use plain TCP (Go programs: GODEBUG=multipathtcp=0)"}
+UDP_CORK = 1  # of linux/udp.h
+SO_DOMAIN, SO_PROTOCOL = 39, 38
+# Of linux/unix_diag.h: what to show, and the numbers of what is shown.
+UDIAG_SHOW_PEER, UDIAG_SHOW_ICONS, UDIAG_SHOW_RQLEN = 4, 8, 16
+UNIX_DIAG_PEER, UNIX_DIAG_ICONS, UNIX_DIAG_RQLEN = 2, 3, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,21 +119,6 @@ def waits_for_exec(parent: int, child: int) -> bool:
             return False
         time.sleep(PAUSE_SECONDS)
     return True
-
-
-# ---- Sockets of another process: asked of the socket itself (pidfd_getfd) and of the kernel's table of Unix sockets
-
-# Families that CRIU saves; for the internet ones, the protocols of sockets that are not raw.
-FAMILIES = frozenset({socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK, socket.AF_PACKET})
-PROTOCOLS = frozenset({socket.IPPROTO_TCP, socket.IPPROTO_UDP, socket.IPPROTO_ICMP, socket.IPPROTO_ICMPV6, 136, 255, 0})
-NAMES = {132: "SCTP", 262: "MPTCP", 33: "DCCP"}
-# What to do about those that have an easy way out.
-REMEDIES = {"MPTCP": "make it use plain TCP (Go programs: GODEBUG=multipathtcp=0)"}
-UDP_CORK = 1  # of linux/udp.h
-SO_DOMAIN, SO_PROTOCOL = 39, 38
-# Of linux/unix_diag.h: what to show, and the numbers of what is shown.
-UDIAG_SHOW_PEER, UDIAG_SHOW_ICONS, UDIAG_SHOW_RQLEN = 4, 8, 16
-UNIX_DIAG_PEER, UNIX_DIAG_ICONS, UNIX_DIAG_RQLEN = 2, 3, 4
 
 
 def odd_kind(pid: int, fd: int) -> str | None:
