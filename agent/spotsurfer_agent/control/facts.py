@@ -60,7 +60,6 @@ class AgentRules:
     margin_seconds: float = 5.0  # of a notice window left unused
     keep_seconds: float = 0.0  # the job stays frozen for so long after its final save; 0 = it is ended at once
     patient: bool = False  # with a notice the job runs on while there is time: the next machine is fetching meanwhile
-    last_words_seconds: float = 120.0  # the last report may take so long before the power goes all the same
 
 
 @dataclass(frozen=True, slots=True)

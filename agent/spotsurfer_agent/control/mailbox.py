@@ -176,7 +176,6 @@ class Mail:
     desired: Desired | None = None
     head_at: float = float("-inf")  # beginning of the last successful read of the head log
     refusal: str = ""  # an object that this version can't read; empty after the next good read
-    trouble: str = ""  # the store's last failure, empty when it works
 
 
 class Mailbox:
@@ -197,12 +196,12 @@ class Mailbox:
     def poll(self, desired_seconds: float = 0.0) -> None:
         """One look; at desired only if the last one is older than `desired_seconds`: quick looks are for the head alone.
 
-        Errors become part of `mail`; only bugs are raised.
+        A store that fails changes nothing, what can't be read becomes part of `mail`; only bugs are raised.
         """
         try:
             self._poll(desired_seconds)
-        except StoreError as e:
-            self._set(trouble=str(e))
+        except StoreError:
+            return  # it is asked again; the lease tells for how long
         except ProtocolError as e:
             self._set(refusal=str(e))
         except Fenced:
@@ -216,7 +215,7 @@ class Mailbox:
             self._set(spec=json_codec.decode(Spec, data))
         began = self._now()
         self.heads.refresh()
-        self._set(head_at=began, trouble="", refusal="")
+        self._set(head_at=began, refusal="")
         if self._renew:
             self._renew = False
             self.heads.append(head_log.renewed, patient=False)

@@ -13,7 +13,7 @@ import signal
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from spotsurfer_wire.linux import procfs
@@ -92,7 +92,7 @@ class _Tree:
     job: Job
     processes: list[Process]
     root: int
-    own_sockets: set[int] = field(default_factory=set)
+    own_sockets: set[int]
 
 
 def findings(job: Job) -> list[str]:
@@ -101,8 +101,8 @@ def findings(job: Job) -> list[str]:
     if not processes:
         return []
     root = job.root or next((p.pid for p in processes if p.inside == 1), processes[0].pid)
-    tree = _Tree(job, processes, root)
-    tree.own_sockets = {n for p in processes for _, name in procfs.descriptors(p.pid) if (n := _socket_inode(name))}
+    held = {n for p in processes for _, name in procfs.descriptors(p.pid) if (n := _socket_inode(name))}
+    tree = _Tree(job, processes, root, held)
     found: list[str] = []
     for p in processes:
         with contextlib.suppress(OSError):  # it ended while it was looked at
