@@ -20,7 +20,6 @@ from spotsurfer_wire.linux import memory
 from spotsurfer_wire.messages import AgentConfig, AgentState, Fit, NearMiss, Want
 from spotsurfer_wire.store.port import FileStore
 
-from spotsurfer_agent.control import log_upload
 from spotsurfer_agent.control.facts import (
     ABSENT,
     INTERRUPTION,
@@ -38,7 +37,7 @@ from spotsurfer_agent.control.facts import (
     Unguard,
 )
 from spotsurfer_agent.control.final_save_timing import Measures, Window
-from spotsurfer_agent.control.log_upload import Logs
+from spotsurfer_agent.control.log_upload import FIRST_LOG_SECONDS, LOG_SECONDS, Logs
 from spotsurfer_agent.control.mailbox import Heads, Mailbox
 from spotsurfer_agent.control.notices import Watcher
 from spotsurfer_agent.control.partial_results import Partials
@@ -222,9 +221,7 @@ class Agent:
             self._keeps,
             given.goods,
         )
-        self.partials = Partials(
-            config.job, config.attempt, self.gate, self.engine, self.mailbox, given.state, lambda: self._leaving
-        )
+        self.partials = Partials(config.job, config.attempt, self.gate, self.engine, self.mailbox, given.state, self._leaving)
         unchanged = min(config.report_seconds, config.lease_seconds / 3)
         self.reporter = Reporter(
             given.store,
@@ -263,8 +260,13 @@ class Agent:
                 poll,
                 self._wake_for(lambda: (self.readiness.standing, standby.warm if standby else None)),
             ),
-            "reporter": Ticker("reporter", self.reporter.send, min(1.0, poll), self._wake_for(self._shown)),
-            "logs": Ticker("logs", self.push_logs, self._log_seconds, lambda: None),
+            "reporter": Ticker(
+                "reporter",
+                self.reporter.send,
+                min(1.0, poll),
+                self._wake_for(lambda: (self.state.shown, self.reporter.is_out(self.state.shown))),
+            ),
+            "logs": Ticker("logs", self.push_logs, lambda: LOG_SECONDS if self._printed else FIRST_LOG_SECONDS, lambda: None),
             "partials": Ticker("partials", self.partials.look, PARTIAL_SECONDS, self._wake_for(lambda: state.memory.partial)),
             "protection": Ticker("protection", self._examine, PROTECTION_SECONDS, self._wake_for(self.engine.protection)),
             "notices": Ticker("notices", watcher.look, c.notice_seconds, self._wake_for(lambda: watcher.notice)),
@@ -293,13 +295,9 @@ class Agent:
         asked = desired is not None and desired.want is Want.DRAIN
         return self.config.keep_seconds > 0 and (desired.keep if asked and desired is not None else self._urgent())
 
-    @property
     def _leaving(self) -> bool:
         """The machine goes, or the job does."""
         return self._urgent() or self.state.name not in (AgentState.RUNNING, AgentState.SAVING, AgentState.STEPPING)
-
-    def _shown(self) -> tuple[AgentState, bool]:
-        return self.state.shown, self.reporter.is_out(self.state.shown)
 
     @property
     def hurries(self) -> bool:
@@ -344,17 +342,13 @@ class Agent:
         """One pass of the loop; returns the seconds until the next is due, unless something wakes the loop earlier."""
         self._woken.clear()
         self.tick()
-        self._outlived()
-        if self.state.booted:  # only an agent that sees the job can hold it: a beat means that it judges the lease
-            self._given.beat()
-        return QUIET_SECONDS if self._is_quiet else TICK_SECONDS
-
-    def _outlived(self) -> None:
-        """End the machine when its limited lifetime is over, whatever is going on; the job dies with it."""
-        if 0 < self.config.life_seconds <= self._now() - self._born:
+        if 0 < self.config.life_seconds <= self._now() - self._born:  # whatever is going on; the job dies with the machine
             log.warning("this machine's time is over: it is ended")
             self.gate.shut("this machine's time is over")
             self.over = True
+        if self.state.booted:  # only an agent that sees the job can hold it: a beat means that it judges the lease
+            self._given.beat()
+        return QUIET_SECONDS if self._is_quiet else TICK_SECONDS
 
     def _examine(self) -> None:
         """Whether the job can be saved here."""
@@ -376,9 +370,6 @@ class Agent:
         """Upload new output, unless nothing may be written any more."""
         if not self.gate.is_shut:
             self._printed |= self.logs.push()
-
-    def _log_seconds(self) -> float:
-        return log_upload.LOG_SECONDS if self._printed else log_upload.FIRST_LOG_SECONDS
 
     def tick(self) -> None:
         """Look, step, act; again while edges follow each other."""

@@ -196,35 +196,32 @@ class Mailbox:
     def poll(self, desired_seconds: float = 0.0) -> None:
         """One look; at desired only if the last one is older than `desired_seconds`: quick looks are for the head alone.
 
-        A store that fails changes nothing, what can't be read becomes part of `mail`; only bugs are raised.
+        What a failing store did not give stays as it was, what can't be decoded is named in `mail`; only bugs are raised.
         """
         try:
-            self._poll(desired_seconds)
+            if self.mail.spec is None:
+                data = self._store.get(object_keys.spec_key(self._job))
+                if data is None:
+                    raise ProtocolError(f"job {self._job} has no specification in the store")
+                self._set(spec=json_codec.decode(Spec, data))
+            began = self._now()
+            self.heads.refresh()
+            self._set(head_at=began, refusal="")
+            if self._renew:
+                self._renew = False
+                self.heads.append(head_log.renewed, patient=False)
+            if began - self._desired_at < desired_seconds:
+                return
+            data = self._store.get(object_keys.desired_key(self._job, self._attempt))
+            self._desired_at = began
+            if data is not None:
+                self._set(desired=json_codec.decode(Desired, data))
         except StoreError:
             return  # it is asked again; the lease tells for how long
         except ProtocolError as e:
             self._set(refusal=str(e))
         except Fenced:
             self._renew = False  # the newest head says it all
-
-    def _poll(self, desired_seconds: float) -> None:
-        if self.mail.spec is None:
-            data = self._store.get(object_keys.spec_key(self._job))
-            if data is None:
-                raise ProtocolError(f"job {self._job} has no specification in the store")
-            self._set(spec=json_codec.decode(Spec, data))
-        began = self._now()
-        self.heads.refresh()
-        self._set(head_at=began, refusal="")
-        if self._renew:
-            self._renew = False
-            self.heads.append(head_log.renewed, patient=False)
-        if began - self._desired_at < desired_seconds:
-            return
-        data = self._store.get(object_keys.desired_key(self._job, self._attempt))
-        self._desired_at = began
-        if data is not None:
-            self._set(desired=json_codec.decode(Desired, data))
 
     def _set(self, **changes: Any) -> None:
         self.mail = dataclasses.replace(self.mail, **changes)  # one writer: this thread

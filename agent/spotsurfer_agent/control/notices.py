@@ -193,7 +193,8 @@ class Watcher:
     def look(self) -> None:
         """Ask once; for a thread of its own."""
         try:
-            self._take()
+            began = self._now()
+            self._take(self._dialect.notice(), began)
             if not self.instance:
                 self.instance = self._dialect.instance()
             self._works = True
@@ -202,9 +203,7 @@ class Watcher:
                 log.warning("%s", e)
             self._works = False
 
-    def _take(self) -> None:
-        began = self._now()
-        said = self._dialect.notice()
+    def _take(self, said: ServiceNotice | None, began: float) -> None:
         if self.notice is not None and self.notice.kind == INTERRUPTION and (said is None or said.kind != INTERRUPTION):
             return
         if said is None:
