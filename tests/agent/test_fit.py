@@ -8,8 +8,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spotsurfer_agent.control.final_save_timing import AGE_SECONDS_MAX, INTERVAL_SECONDS_MIN, Sample, Window, forecast, learn
-from spotsurfer_agent.control.save_samples import Measures
+from spotsurfer_agent.control.final_save_timing import (
+    AGE_SECONDS_MAX,
+    INTERVAL_SECONDS_MIN,
+    Measures,
+    Sample,
+    Window,
+    forecast,
+    learn,
+)
 from spotsurfer_agent.control.state_file import StateFile
 from spotsurfer_agent.host.usage import Sampler
 from spotsurfer_wire.messages import Fit, SaveFacts, Want, say

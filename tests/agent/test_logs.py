@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spotsurfer_agent.control.log_upload import DENIED_PUSHES, LogPlace, Logs
+from spotsurfer_agent.control.log_upload import DENIED_PUSHES, Logs
 from spotsurfer_wire import log_pieces, object_keys
 from spotsurfer_wire.log_pieces import Piece
 from spotsurfer_wire.store.port import Listed, StoreDenied, StoreError
@@ -36,7 +36,7 @@ def stored(store: DictStore, begin: int = 0) -> bytes:
 
 
 def logs(store: DictStore, spool: Spool, limit: int = 10) -> Logs:
-    return Logs(store, spool.read, LogPlace(JOB, 2), limit, wait=lambda _: None)
+    return Logs(store, spool.read, JOB, 2, limit, wait=lambda _: None)
 
 
 def test_nothing_is_uploaded_before_its_place_is_known():
@@ -62,7 +62,7 @@ def test_pieces_are_bounded_and_go_on_at_the_restored_position():
 
 def test_flush_waits_for_lines_that_are_on_their_way_to_the_disk():
     store, spool = DictStore(), Spool()
-    uploader = Logs(store, spool.read, LogPlace(JOB, 2), wait=lambda _: spool.write(1))
+    uploader = Logs(store, spool.read, JOB, 2, wait=lambda _: spool.write(1))
     uploader.begin({})
     uploader.flush({"out": 3})
     assert stored(store) == spool.data
@@ -82,7 +82,7 @@ def test_flush_reaches_the_position_or_says_that_it_does_not():
 
 def test_one_push_does_not_go_on_for_ever():
     store = DictStore()
-    uploader = Logs(store, lambda stream, offset, limit: b"x" * limit if stream == "out" else b"", LogPlace(JOB, 2), 10)
+    uploader = Logs(store, lambda stream, offset, limit: b"x" * limit if stream == "out" else b"", JOB, 2, 10)
     uploader.begin({})
     uploader.push()
     assert len(store.objects) < 100
@@ -111,13 +111,13 @@ def test_resume_asks_the_store_when_it_can():
 
 def test_a_piece_of_err_is_no_piece_of_out():
     store = DictStore()
-    uploader = Logs(store, lambda stream, offset, limit: stream.encode()[offset : offset + limit], LogPlace(JOB, 2))
+    uploader = Logs(store, lambda stream, offset, limit: stream.encode()[offset : offset + limit], JOB, 2)
     uploader.begin({})
     uploader.push()
-    again = Logs(store, lambda stream, offset, limit: b"", LogPlace(JOB, 2))
+    again = Logs(store, lambda stream, offset, limit: b"", JOB, 2)
     again.resume({})
     again.push()
-    assert again.positions() == {"out": 3, "err": 3, "times": 5}
+    assert again._positions == {"out": 3, "err": 3, "times": 5}
 
 
 @given(

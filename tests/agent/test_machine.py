@@ -145,9 +145,9 @@ def test_a_drain_that_is_wanted_of_somebody_elses_turn_is_waited_out():
 
 
 def test_a_rebalance_notice_moves_nothing():
-    warned = facts(notice=Notice("rebalance", "r", None))
-    assert step(state(S.RUNNING), warned)[0].name is S.RUNNING
-    assert step(state(S.STANDBY), dataclasses.replace(warned, workload=W.ABSENT, head=None))[0].name is S.STANDBY
+    notice = Notice("rebalance", "r", None)
+    assert step(state(S.RUNNING), facts(notice=notice))[0].name is S.RUNNING
+    assert step(state(S.STANDBY), facts(notice=notice, workload=W.ABSENT, head=None))[0].name is S.STANDBY
 
 
 # ---------------------------------------------------------------- saving

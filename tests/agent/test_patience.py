@@ -196,7 +196,6 @@ def test_a_save_of_the_agent_outlasts_a_cut_around_it(tmp_path: Path, verb: str)
     """Its intent and the job's output, which the engine does not send: the head log is asked as ever."""
     world = World(tmp_path)
     machine = running(world)
-    machine.agent.work.wait = lambda seconds: setattr(world, "now", world.now + seconds)
     failed = Counter[str]()
 
     def cut(what: str, key: str) -> None:

@@ -131,18 +131,22 @@ def test_nothing_is_durable_before_the_last_sync():
 
 @pytest.fixture
 def make(tmp_path, monkeypatch):
-    """The steps of a final save up to its manifest, of a job of which nothing runs: one chunk is all that there is to send."""
+    """A final save of a job of which nothing runs: one chunk is all that there is to send. It is kept: nothing is killed."""
 
-    def carry(save, *_):
+    def send(save, *_):
         save._writer.add(noise(MEGA, 1))
         return a_manifest("000001-000001", [], JOB)
 
     monkeypatch.setattr(session, "first_to_go", contextlib.nullcontext)
-    monkeypatch.setattr(session.Saving, "_reserved", lambda *_: contextlib.nullcontext())
-    monkeypatch.setattr(session.Saving, "_frozen", lambda *_: contextlib.nullcontext((None, {}, {})))
-    monkeypatch.setattr(session.Saving, "_carry", carry)
+    monkeypatch.setattr(session.Saving, "_reserved", lambda *_: contextlib.nullcontext(mock.Mock(waited_seconds=0.0)))
+    monkeypatch.setattr(session, "Intake", mock.Mock())
+    monkeypatch.setattr(session.Saving, "_freeze", lambda *_: {})
+    monkeypatch.setattr(session.Saving, "_snapshot", lambda *_: None)
+    monkeypatch.setattr(session.Saving, "_all_there", lambda *_: None)
+    monkeypatch.setattr(session.Saving, "_send", send)
 
     def make(store, talk):
+        monkeypatch.setattr(session.shim_protocol, "Conversation", lambda _: contextlib.nullcontext(talk))
         bases = SimpleNamespace(of=lambda _: NOTHING)
         cgroup, scratch = SimpleNamespace(pids=list), mock.Mock(path=tmp_path)
         place: Any = SimpleNamespace(
@@ -155,9 +159,18 @@ def make(tmp_path, monkeypatch):
             scratch=scratch,
             cgroup=cgroup,
             memory_bytes=0,
+            device=session.NO_DEVICE,
         )
-        request: Any = SimpleNamespace(checkpoint="000001-000001", base=None, condemned=(), final=True, progress=lambda _: None)
-        session.Saving(place, request)._make(talk)
+        request: Any = SimpleNamespace(
+            checkpoint="000001-000001",
+            base=None,
+            condemned=(),
+            final=True,
+            keep=True,
+            progress=lambda _: None,
+            commit=lambda _: True,
+        )
+        session.Saving(place, request).run()
 
     return make
 
@@ -179,7 +192,10 @@ def test_no_manifest_is_left_of_a_save_of_which_a_chunk_fails_late(make):
     with pytest.raises(EngineError, match="the save failed, the job runs on: full of sorrow"):
         make(store, talk)
     assert store.count("create") == 0
-    talk.ask.assert_called_once_with("verdict", None, checkpoint="000001-000001", good=False)
+    assert talk.ask.call_args_list == [
+        mock.call("status"),
+        mock.call("verdict", None, checkpoint="000001-000001", good=False),
+    ]
 
 
 def test_memory_on_its_way_is_bounded_and_every_buffer_is_given_back():

@@ -12,7 +12,7 @@ from spotsurfer_agent.chunks.writer import Writer
 from spotsurfer_agent.control.facts import AgentRules, Facts, Notice, Task
 from spotsurfer_agent.control.standby import Standby, objects
 from spotsurfer_agent.control.state_machine import Event, State, happened
-from spotsurfer_agent.ports.engine import EngineError
+from spotsurfer_agent.ports.engine import EngineError, Status
 from spotsurfer_agent.ports.engine import WorkloadState as W
 from spotsurfer_agent.store import cache
 from spotsurfer_agent.store.cache import DiskCache
@@ -252,7 +252,7 @@ HERE = State(name=AgentState.RUNNING, booted=True, freeze_at=900.0)
 def noticed(left: float, fit: Fit | None = QUICK, patient: bool = True, **more: object) -> Facts:
     head = Head(3, HeadKind.GRANT, 2, "000001-000001", 1, False, None, 5.0, "n3", "")
     rules = AgentRules(attempt=2, interval_seconds=1000.0, patient=patient)
-    base = Facts(now=1000.0, rules=rules, head=head, head_read=True, workload=W.RUNNING, lease_age_seconds=1.0, fit=fit)
+    base = Facts(now=1000.0, rules=rules, head=head, head_read=True, status=Status(W.RUNNING), lease_age_seconds=1.0, fit=fit)
     return replace(base, notice=Notice("interruption", "x", 1000.0 + left), **more)  # type: ignore[arg-type]
 
 

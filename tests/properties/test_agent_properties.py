@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from spotsurfer_agent.control.facts import AgentRules, Do, Facts, Hold, Notice, Outcome, Release, Shut, Task
 from spotsurfer_agent.control.notices import ServiceNotice
 from spotsurfer_agent.control.state_machine import TABLE, TERMINAL, State, step
+from spotsurfer_agent.ports.engine import Status
 from spotsurfer_agent.ports.engine import WorkloadState as W
 from spotsurfer_wire import json_codec, object_keys
 from spotsurfer_wire.messages import WORKLOAD_DEAD, Desired, Done, Head, HeadKind, SaveFacts, Step, Want
@@ -74,7 +75,8 @@ def test_whatever_the_facts(script):
             outcome = Outcome(busy, now, error, save=SAVED if busy in (Task.LIVE, Task.FINAL) and not error else None)
             busy = None
         facts = Facts(
-            now=now, rules=RULES, busy=busy, outcome=outcome, proved_at=now if look["proved"] else float("-inf"),
+            now=now, status=Status(look["workload"], held=look["held"], pending_final=look["pending_final"]),
+            rules=RULES, busy=busy, outcome=outcome, proved_at=now if look["proved"] else float("-inf"),
             **{k: v for k, v in look.items() if k in fields},
         )  # fmt: skip
         before, (state, effects) = state, step(state, facts)
@@ -95,7 +97,7 @@ def check(before: State, state: State, facts: Facts, effects) -> None:
         assert not tasks & {Task.LIVE, Task.FINAL, Task.BEGIN, Task.STEP, Task.THAW}, (
             "nothing is saved or started while somebody else may own it"
         )
-    if facts.lapsed and facts.workload is W.RUNNING and not facts.held and not state.killed:
+    if facts.lapsed and facts.status.state is W.RUNNING and not facts.status.held and not state.killed:
         assert Hold() in effects, "held before anybody else may start"
     if Release() in effects:
         assert before.held_since is not None

@@ -172,9 +172,9 @@ class Agent:
             cache=self.cache,
             usage=self.usage(),
             now=lambda: self.now,
+            wait=strand.wait,
         )
         agent = self.agent = loop.Agent(self.config, given)
-        agent.work.wait = strand.wait
         agent.worker = Worker(self._foreseen(agent.work.do), agent.wake)
         if agent.standby is not None:
             agent.standby.threads = 1  # so that a seed is always the same world

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spotsurfer_agent.control.log_upload import LogPlace as Whose
 from spotsurfer_agent.control.log_upload import Logs
 from spotsurfer_wire import messages, object_keys
 from spotsurfer_wire.log_pieces import Row
@@ -56,13 +55,13 @@ class Job:
 
 
 def uploader(store: DictStore, job: Job, attempt: int, full: int = 64) -> Logs:
-    made = Logs(store, job.read, Whose(JOB, attempt), full, lambda _: None)
+    made = Logs(store, job.read, JOB, attempt, full, lambda _: None)
     made.begin(job.positions())
     return made
 
 
 def fresh(store: DictStore, job: Job, attempt: int = 1, full: int = 64) -> Logs:
-    made = Logs(store, job.read, Whose(JOB, attempt), full, lambda _: None)
+    made = Logs(store, job.read, JOB, attempt, full, lambda _: None)
     made.begin({})
     return made
 
@@ -222,7 +221,7 @@ def test_over_moves_and_losses_each_line_once_and_in_order(data: st.DataObject) 
             case "push":
                 mine.push()
             case "restart":
-                mine = Logs(store, job.read, Whose(JOB, attempts[-1]), 64, lambda _: None)
+                mine = Logs(store, job.read, JOB, attempts[-1], 64, lambda _: None)
                 mine.resume(saved if attempts != [1] else {})
                 mine.push()
             case "save":
@@ -233,7 +232,7 @@ def test_over_moves_and_losses_each_line_once_and_in_order(data: st.DataObject) 
                     saved, told = job.positions(), len(job.told)
                     mine.flush(saved)
                 attempts.append(attempts[-1] + 1)
-                mine = Logs(store, job.read, Whose(JOB, attempts[-1]), 64, lambda _: None)
+                mine = Logs(store, job.read, JOB, attempts[-1], 64, lambda _: None)
                 mine.begin(saved if word == "move" or told else {})
                 if word == "move" or told:
                     job.back_to(saved, told)

@@ -7,6 +7,7 @@ from typing import Any
 
 from spotsurfer_agent.control.facts import AgentRules, Facts, Notice, Outcome, Task
 from spotsurfer_agent.control.state_machine import State
+from spotsurfer_agent.ports.engine import Status
 from spotsurfer_agent.ports.engine import WorkloadState as W
 from spotsurfer_wire.messages import AgentState as S
 from spotsurfer_wire.messages import Desired, Done, Head, HeadKind, SaveFacts, Want
@@ -30,15 +31,14 @@ SAVED = SaveFacts("000002-000002", 2, "live", 1, 1, 0.1, 3.0)
 
 def facts(**changes: Any) -> Facts:
     """A world in which the attempt owns the job and it runs."""
-    base = Facts(
-        now=1000.0,
-        rules=RULES,
-        head=MINE,
-        head_read=True,
-        workload=W.RUNNING,
-        lease_age_seconds=5.0,
-    )
-    return dataclasses.replace(base, **changes)
+    base = Facts(now=1000.0, rules=RULES, head=MINE, head_read=True, lease_age_seconds=5.0)
+    return dataclasses.replace(base, status=status(changes), **changes)
+
+
+def status(changes: dict[str, Any]) -> Status:
+    """Takes what the shim says out of these facts; the job runs unless they say something else."""
+    names = changes.keys() & {field.name for field in dataclasses.fields(Status)}
+    return Status(changes.pop("workload", W.RUNNING), **{name: changes.pop(name) for name in names})
 
 
 def state(name: S, **changes: Any) -> State:

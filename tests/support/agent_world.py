@@ -238,9 +238,9 @@ class Machine:
             keys=KEYS,
             cache=DiskCache(self.folder / "cache", 1 << 20),
             now=w.clock,
+            wait=w.sleep,
         )
         self.agent = Agent(w.config(self.attempt), given)
-        self.agent.work.wait = w.sleep
         return self.agent
 
     def round(self, work: bool = True) -> None:

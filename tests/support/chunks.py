@@ -5,14 +5,15 @@ from __future__ import annotations
 from concurrent.futures import Future
 
 import blake3
-from spotsurfer_agent.chunks.writer import Table
+from spotsurfer_agent.chunks.writer import Table, Writer
 from spotsurfer_wire.crypto import Keys
 from spotsurfer_wire.manifest import Stored
 
 
-class Store:
+class Store(Writer):
     """Takes chunks as the writer does, and gives them back."""
 
+    table: Table = Table()  # type: ignore[misc]
     keys = Keys.derive(b"", "job")
 
     def __init__(self, fails_after: int = 1 << 30) -> None:

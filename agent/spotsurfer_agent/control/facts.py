@@ -7,10 +7,11 @@ from enum import StrEnum
 
 from spotsurfer_wire.messages import Desired, Fit, Head, SaveFacts
 
-from spotsurfer_agent.ports.engine import WorkloadState
+from spotsurfer_agent.ports.engine import Status, WorkloadState
 
 INTERRUPTION = "interruption"
 REBALANCE = "rebalance"
+ABSENT = Status(WorkloadState.ABSENT)
 
 
 class Task(StrEnum):
@@ -59,7 +60,6 @@ class AgentRules:
     margin_seconds: float = 5.0  # of a notice window left unused
     keep_seconds: float = 0.0  # the job stays frozen for so long after its final save; 0 = it is ended at once
     patient: bool = False  # with a notice the job runs on while there is time: the next machine is fetching meanwhile
-    last_words_seconds: float = 120.0  # the last report may take so long before the power goes all the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +75,9 @@ class Facts:
     proved_at: float = float("-inf")  # when I began the newest entry that I won
     desired: Desired | None = None
     notice: Notice | None = None
-    workload: WorkloadState = WorkloadState.ABSENT
-    held: bool = False
-    pending_final: str | None = None
-    arriving: bool = False  # memory still arrives after a lazy restore: nothing can be saved
-    lost_because: str = ""  # of a workload that is LOST, if it is known
-    image_is_bad: bool = False  # and every restore from that checkpoint would end so
+    status: Status = ABSENT
     began_before: bool = False  # an earlier agent on this machine had the job running
     step_due: bool = False  # a step of the job ended, and another one follows, or the same one again
-    saved_itself: bool = False  # the same one: it ended because it was told to save itself
     pressed: bool = False  # frozen, because its memory was about to end
     unprotected: bool = False  # nothing is saved while the present step runs
     wishes_save: bool = False  # the job itself asked for a checkpoint, and can be saved
@@ -112,7 +106,13 @@ class Facts:
     @property
     def _stands(self) -> bool:
         h = self.head
-        return self.pending_final is not None and h is not None and h.done is None and h.checkpoint == self.pending_final
+        pending = self.status.pending_final
+        return pending is not None and h is not None and h.done is None and h.checkpoint == pending
+
+    @property
+    def arriving(self) -> bool:
+        """Memory still arrives after a lazy restore: nothing can be saved."""
+        return self.status.arriving_bytes is not None
 
     @property
     def lapsed(self) -> bool:
@@ -130,9 +130,6 @@ class Facts:
         if self.notice is None or self.notice.deadline_at is None:
             return None
         return self.notice.deadline_at - self.now
-
-
-# ---------------------------------------------------------------- effects
 
 
 @dataclass(frozen=True, slots=True)

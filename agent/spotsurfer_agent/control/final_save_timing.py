@@ -18,12 +18,12 @@ A final save keeps the job frozen until it is durable, so its length is the firs
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from spotsurfer_wire.messages import Fit
+from spotsurfer_wire.messages import Fit, SaveFacts
 
-# ---- The forecast. Pure.
+from spotsurfer_agent.control.state_file import StateFile
 
 SAMPLES_MAX = 16  # older ones say little about what the job does now
 SAFETY = 1.5  # a forecast is held against the window, and a final save begun, with this factor
@@ -33,6 +33,8 @@ TAIL_SECONDS = 0.2  # until measured
 AGE_SECONDS_MAX = 7 * 86400.0  # a base older than that is not asked about
 INTERVAL_SECONDS_MIN = 30.0  # saves are never made to follow each other faster than that
 STEPS = 24  # of bisecting an age: far below a second
+AGAIN_SECONDS = 5.0  # a forecast changes with the age of the base, slowly
+WHOLE_SHARE = 0.9  # a first save that sends more of its image than this knew nothing of its base
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,11 +220,38 @@ def _interval(model: Model, oldest: float | None, asked: float | None, *, late: 
     return min(asked, max(oldest - model.durable_seconds(oldest), INTERVAL_SECONDS_MIN))
 
 
-def must_begin(left_seconds: float | None, fit: Fit | None, saving: bool) -> bool:
-    """Whether, with a notice, the final save must begin now: yes, unless its length is known and more time is left.
+class Measures:
+    """Remembers saves across restarts of the agent, and forecasts the next one.
 
-    `left_seconds`: of the notice; None = not known. `saving`: a live save is under way, which ends first.
+    `resident_bytes`: what the job has in memory; during a save, what it had when the save began. Memory that is added after
+    the freeze is not in the image, and memory of GPUs lies there, too, while it is read.
     """
-    if fit is None or left_seconds is None:
-        return True
-    return left_seconds <= fit.reserve_seconds + (fit.live_seconds if saving else 0.0)
+
+    def __init__(self, state: StateFile, now: Callable[[], float]) -> None:
+        self._state, self._now = state, now
+        self._fit: Fit | None = None
+        self._asked_at = float("-inf")
+        self._for: Window | None = None
+        self.resident_bytes: float | None = None
+
+    def note(self, save: SaveFacts, age_seconds: float) -> None:
+        """A save was committed, its freeze `age_seconds` after that of its base."""
+        first = not self._state.memory.samples
+        blind = first and save.new_bytes > WHOLE_SHARE * save.image_bytes
+        age = None if blind or age_seconds <= 0 else age_seconds
+        reading = save.frozen_seconds - save.sending_seconds + save.read_seconds
+        frozen = reading - save.device_back_seconds  # a final save brings nothing back
+        durable = save.durable_seconds + save.ahead_seconds - save.device_back_seconds
+        resident = self.resident_bytes if save.memory_bytes else None  # a program that saves itself saves files
+        sample = Sample(age, save.image_bytes, save.new_bytes, frozen, durable, save.start_seconds, resident)
+        self._state.update(samples=[*self._state.memory.samples, sample.to_row()][-SAMPLES_MAX:])
+        self._asked_at = float("-inf")
+
+    def fit(self, base_age_seconds: float, window: Window) -> Fit | None:
+        """A final save now; None before the first save here."""
+        now = self._now()
+        if now - self._asked_at >= AGAIN_SECONDS or window != self._for:
+            samples = [Sample.from_row(row) for row in self._state.memory.samples]
+            self._fit = forecast(samples, max(base_age_seconds, 0.0), window, self.resident_bytes)
+            self._asked_at, self._for = now, window
+        return self._fit

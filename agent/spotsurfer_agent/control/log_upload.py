@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from spotsurfer_wire import log_pieces, object_keys
 from spotsurfer_wire.log_pieces import Piece
@@ -23,16 +22,6 @@ STREAMS = (log_pieces.TIMES, "out", "err")  # a reader needs these rows to put t
 DENIED_PUSHES = 256  # without the right to remove pieces merging only adds some: it is tried again after so many
 LATE_SECONDS, LOOK_SECONDS = 60.0, 0.02  # the last lines of a job may be on their way to its machine's disk
 
-ReadLog = Callable[[str, int, int], bytes]  # stream, absolute offset, limit
-
-
-@dataclass(frozen=True, slots=True)
-class LogPlace:
-    """The attempt that prints the output."""
-
-    job: str
-    attempt: int
-
 
 class Logs:
     """Uploads output piece by piece. Safe to use from several threads: one uploads at a time."""
@@ -40,14 +29,18 @@ class Logs:
     def __init__(
         self,
         store: ObjectStore,
-        read: ReadLog,
-        place: LogPlace,
+        read: Callable[[str, int, int], bytes],
+        job: str,
+        attempt: int,
         full_bytes: int = log_pieces.FULL_BYTES,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._store, self._read, self._place, self._full, self._wait = store, read, place, full_bytes, wait
+        """`read` gets a stream, an absolute offset and a limit."""
+        self._store, self._read, self._job, self._attempt = store, read, job, attempt
+        self._full, self._wait = full_bytes, wait
         self._lock = threading.Lock()
-        self._positions: dict[str, int] | None = None  # None = to be found out, or nothing may be uploaded yet
+        # bytes of each stream in the store, from the job's beginning; None = to be found out, or nothing may be uploaded yet
+        self._positions: dict[str, int] | None = None
         self._begun_at: dict[str, int] | None = None
         self._tails: dict[str, list[Piece]] = {s: [] for s in STREAMS}  # ours in the store, one behind the other
         self._needless: dict[str, list[Piece]] = {s: [] for s in STREAMS}  # may be there, but others hold their bytes
@@ -65,7 +58,7 @@ class Logs:
 
     def _known(self) -> dict[str, int] | None:
         if self._positions is None and self._begun_at is not None:
-            listed = self._store.list(object_keys.attempt_log_prefix(self._place.job, self._place.attempt))
+            listed = self._store.list(object_keys.attempt_log_prefix(self._job, self._attempt))
             parsed = [found for x in listed if (found := log_pieces.parse_piece(x)) is not None]
             positions = {s: self._begun_at.get(s, 0) for s in STREAMS}
             for stream in STREAMS:
@@ -76,10 +69,6 @@ class Logs:
                 positions[stream] = max((s.end for s in chain), default=positions[stream])
             self._positions = positions
         return self._positions
-
-    def positions(self) -> dict[str, int]:
-        """Bytes of each stream that are in the store, from the job's beginning."""
-        return dict(self._positions or {})
 
     def push(self) -> bool:
         """Upload what is there now; returns whether the job had printed anything. Raises StoreError."""
@@ -138,7 +127,7 @@ class Logs:
 
     def _upload(self, stream: str, start: int, data: bytes) -> None:
         tail, end = self._tails[stream], start + len(data)
-        piece = Piece(start, end, object_keys.log_key(self._place.job, self._place.attempt, stream, start, end))
+        piece = Piece(start, end, object_keys.log_key(self._job, self._attempt, stream, start, end))
         needless = self._needless[stream]
         needless.append(piece)  # until we hear that it is there
         self._store.put(piece.key, data)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -18,10 +19,9 @@ from spotsurfer_wire.crypto import Keys
 from spotsurfer_wire.linux import memory
 from spotsurfer_wire.messages import AgentConfig, AgentState, Fit, NearMiss, Want
 from spotsurfer_wire.store.port import FileStore
-from spotsurfer_wire.usage import Usage
 
-from spotsurfer_agent.control import log_upload
 from spotsurfer_agent.control.facts import (
+    ABSENT,
     INTERRUPTION,
     AgentRules,
     Do,
@@ -36,24 +36,22 @@ from spotsurfer_agent.control.facts import (
     Task,
     Unguard,
 )
-from spotsurfer_agent.control.final_save_timing import Window
-from spotsurfer_agent.control.log_upload import LogPlace, Logs
+from spotsurfer_agent.control.final_save_timing import Measures, Window
+from spotsurfer_agent.control.log_upload import FIRST_LOG_SECONDS, LOG_SECONDS, Logs
 from spotsurfer_agent.control.mailbox import Heads, Mailbox
 from spotsurfer_agent.control.notices import Watcher
 from spotsurfer_agent.control.partial_results import Partials
 from spotsurfer_agent.control.reports import Extras, Reporter, build
-from spotsurfer_agent.control.save_samples import Measures
 from spotsurfer_agent.control.standby import READY, Readiness, Standby
 from spotsurfer_agent.control.state_file import StateFile
 from spotsurfer_agent.control.state_machine import State, step
 from spotsurfer_agent.control.tasks import Work
+from spotsurfer_agent.host.hints import Told
 from spotsurfer_agent.host.usage import Sampler
-from spotsurfer_agent.ports.engine import Engine, EngineError, Protection, Status, WorkloadState
+from spotsurfer_agent.ports.engine import Engine, EngineError, Protection, WorkloadState
 from spotsurfer_agent.prepare.inputs.delivery import JobInputs
 from spotsurfer_agent.store.cache import DiskCache
 from spotsurfer_agent.store.layers import CachedStore, FenceClosed, WriteFence
-
-# ---- Threads: one kind repeats a look, one does long work. Each can also be driven by hand, without a thread.
 
 log = logging.getLogger(__name__)
 REST_SECONDS = 20.0  # between looks for memory that can be given back, which take some milliseconds
@@ -159,8 +157,6 @@ class Worker:
         self._after()
 
 
-# ---- The loop
-
 TICK_SECONDS = 0.25
 QUIET_SECONDS = 1.0  # between looks at a job of which nothing is expected: each look takes a millisecond of processor
 PARTIAL_SECONDS = 1.0  # between looks whether somebody asked for outputs
@@ -184,6 +180,7 @@ class Surroundings:
     goods: JobInputs | None = None  # inputs and shared file systems
     usage: Sampler | None = None  # None: the job's use is not measured
     now: Callable[[], float] = clock.monotonic
+    wait: Callable[[float], None] = time.sleep
     beat: Callable[[], None] = field(default=lambda: None)  # tells the respawner that we are alive
     reported: Callable[[], None] = field(default=lambda: None)  # the first report is in the store
 
@@ -199,7 +196,7 @@ class Agent:
         cached = CachedStore(given.store, given.cache) if given.cache is not None and config.warm_wait_seconds > 0 else None
         self.gate = WriteFence(given.store if cached is None else cached)
         self.engine = given.make_engine(self.gate)
-        self.heads = Heads(self.gate, config.job, config.attempt, given.now)
+        self.heads = Heads(self.gate, config.job, config.attempt, given.now, self.gate.check, given.wait)
         self.mailbox = Mailbox(given.store, self.heads, config.job, config.attempt, given.now)
         self.standby = (
             Standby(cached, config.job, given.keys, lambda: self.heads.newest, prepare=lambda: self.readiness.check())
@@ -207,7 +204,7 @@ class Agent:
             else None
         )
         self.measures = Measures(given.state, given.now)
-        self.logs = Logs(self.gate, self.engine.read_log, LogPlace(config.job, config.attempt))
+        self.logs = Logs(self.gate, self.engine.read_log, config.job, config.attempt)
         self.work = Work(
             config.job,
             config.attempt,
@@ -219,24 +216,31 @@ class Agent:
             given.state,
             given.keys,
             given.now,
+            given.wait,
+            self._urgent,
+            self._keeps,
+            given.goods,
         )
-        self.partials = Partials(
-            config.job, config.attempt, self.gate, self.engine, self.mailbox, given.state, lambda: self._leaving
-        )
+        self.partials = Partials(config.job, config.attempt, self.gate, self.engine, self.mailbox, given.state, self._leaving)
         unchanged = min(config.report_seconds, config.lease_seconds / 3)
         self.reporter = Reporter(
-            given.store, given.state, (config.poll_seconds, unchanged), given.now, given.reported, self._used
+            given.store,
+            given.state,
+            (config.poll_seconds, unchanged),
+            given.now,
+            given.reported,
+            lambda: given.usage.told() if given.usage is not None else None,
         )
         self.readiness = Readiness(self.work, self._still_comes, config.ready_limit_seconds)
-        self.work.goods, self.work.keeps = given.goods, self._keeps
-        self.work.urgent = lambda: given.watcher.notice is not None and given.watcher.notice.kind == INTERRUPTION
         self.worker = Worker(self.work.do, self.wake)
-        self.state = given.state.recall(given.now())
+        memory, now = given.state.memory, given.now()
+        freeze_at = now if memory.freeze_at is None else memory.freeze_at
+        self.state = State(since=now, drain_failed=memory.drain_failed, save_tried=memory.save_sequence, freeze_at=freeze_at)
         self._stirred_at, self._stirred_by = given.now(), (AgentState.BOOT, 0, "")
         self._born = given.now()
         self._is_quiet, self._printed = False, False
         self.over = False  # everything is said: the machine may go
-        self._status, self._woken, self._stopped = Status(WorkloadState.ABSENT), threading.Event(), False
+        self._status, self._woken, self._stopped = ABSENT, threading.Event(), False
         self.tickers = self._make_tickers()
 
     def _make_tickers(self) -> dict[str, Ticker]:
@@ -256,8 +260,13 @@ class Agent:
                 poll,
                 self._wake_for(lambda: (self.readiness.standing, standby.warm if standby else None)),
             ),
-            "reporter": Ticker("reporter", self.reporter.send, min(1.0, poll), self._wake_for(self._shown)),
-            "logs": Ticker("logs", self.push_logs, self._log_seconds, lambda: None),
+            "reporter": Ticker(
+                "reporter",
+                self.reporter.send,
+                min(1.0, poll),
+                self._wake_for(lambda: (self.state.shown, self.reporter.is_out(self.state.shown))),
+            ),
+            "logs": Ticker("logs", self.push_logs, lambda: LOG_SECONDS if self._printed else FIRST_LOG_SECONDS, lambda: None),
             "partials": Ticker("partials", self.partials.look, PARTIAL_SECONDS, self._wake_for(lambda: state.memory.partial)),
             "protection": Ticker("protection", self._examine, PROTECTION_SECONDS, self._wake_for(self.engine.protection)),
             "notices": Ticker("notices", watcher.look, c.notice_seconds, self._wake_for(lambda: watcher.notice)),
@@ -275,19 +284,20 @@ class Agent:
 
         return after
 
+    def _urgent(self) -> bool:
+        """The cloud takes the machine."""
+        notice = self._given.watcher.notice
+        return notice is not None and notice.kind == INTERRUPTION
+
     def _keeps(self) -> bool:
         """The final save is for a move: the controller says so, or nobody does and the cloud takes the machine."""
         desired = self.mailbox.mail.desired
         asked = desired is not None and desired.want is Want.DRAIN
-        return self.config.keep_seconds > 0 and (desired.keep if asked and desired is not None else self.work.urgent())
+        return self.config.keep_seconds > 0 and (desired.keep if asked and desired is not None else self._urgent())
 
-    @property
     def _leaving(self) -> bool:
         """The machine goes, or the job does."""
-        return self.work.urgent() or self.state.name not in (AgentState.RUNNING, AgentState.SAVING, AgentState.STEPPING)
-
-    def _shown(self) -> tuple[AgentState, bool]:
-        return self.state.shown, self.reporter.is_out(self.state.shown)
+        return self._urgent() or self.state.name not in (AgentState.RUNNING, AgentState.SAVING, AgentState.STEPPING)
 
     @property
     def hurries(self) -> bool:
@@ -332,17 +342,13 @@ class Agent:
         """One pass of the loop; returns the seconds until the next is due, unless something wakes the loop earlier."""
         self._woken.clear()
         self.tick()
-        self._outlived()
-        if self.state.booted:  # only an agent that sees the job can hold it: a beat means that it judges the lease
-            self._given.beat()
-        return QUIET_SECONDS if self._is_quiet else TICK_SECONDS
-
-    def _outlived(self) -> None:
-        """End the machine when its limited lifetime is over, whatever is going on; the job dies with it."""
-        if 0 < self.config.life_seconds <= self._now() - self._born:
+        if 0 < self.config.life_seconds <= self._now() - self._born:  # whatever is going on; the job dies with the machine
             log.warning("this machine's time is over: it is ended")
             self.gate.shut("this machine's time is over")
             self.over = True
+        if self.state.booted:  # only an agent that sees the job can hold it: a beat means that it judges the lease
+            self._given.beat()
+        return QUIET_SECONDS if self._is_quiet else TICK_SECONDS
 
     def _examine(self) -> None:
         """Whether the job can be saved here."""
@@ -365,9 +371,6 @@ class Agent:
         if not self.gate.is_shut:
             self._printed |= self.logs.push()
 
-    def _log_seconds(self) -> float:
-        return log_upload.LOG_SECONDS if self._printed else log_upload.FIRST_LOG_SECONDS
-
     def tick(self) -> None:
         """Look, step, act; again while edges follow each other."""
         for _ in range(STEPS_MAX):
@@ -379,7 +382,8 @@ class Agent:
                 log.info("%s -> %s%s", before, self.state.name, f": {self.state.error}" if self.state.error else "")
             for effect in effects:
                 self._perform(effect)
-            self._given.state.keep(self.state)
+            freeze_at = self.state.freeze_at if self._given.state.memory.began else None
+            self._given.state.update(drain_failed=self.state.drain_failed, freeze_at=freeze_at)
             self._report(facts)
             if self.state.name is before:
                 self._is_quiet = _is_quiet(self.state, facts)
@@ -416,12 +420,12 @@ class Agent:
             self._look_at_job()
         mail, memory, now = self.mailbox.mail, self._given.state.memory, self._now()
         heads = self.heads.view  # of one instant: our own entry must not look like somebody else's
-        miss = self._missed()
+        miss, fit = self._missed(), self._fit(now)
         head_at, report_at = max(mail.head_at, memory.head_at), max(self.reporter.sent_at, memory.report_at)
         self._given.state.update(head_at=head_at, report_at=report_at)
         return Facts(
             now=now,
-            rules=self._rules(),
+            rules=self._rules(fit),
             head=heads.newest,
             head_read=mail.spec is not None and mail.head_at > float("-inf"),
             own_final=heads.own_final,
@@ -429,29 +433,23 @@ class Agent:
             proved_at=heads.proved_at,
             desired=mail.desired,
             notice=self._given.watcher.notice,
-            workload=self._status.state,
-            held=self._status.held,
-            pending_final=self._status.pending_final,
-            arriving=self._status.arriving_bytes is not None,
-            lost_because=self._status.lost_because,
-            image_is_bad=self._status.image_is_bad,
+            status=self._status,
             began_before=memory.began,
             step_due=self.work.steps.due(mail.spec, self._status) is not None,
-            saved_itself=self._status.saved_itself,
             unprotected=bool(self.work.unprotected) or (miss is not None and self._protection().rung not in SAVES_STILL),
             pressed=miss is not None,
             wishes_save=self._interval() is not None and self.work.hints.wants_checkpoint(),
             busy=busy,
             outcome=outcome,
             lease_age_seconds=now - min(head_at, report_at),
-            fit=self._fit(now),
+            fit=fit,
             reported=self.reporter.is_out(self.state.shown),
             refusal=mail.refusal,
         )
 
-    def _rules(self) -> AgentRules:
-        c, fit = self.config, self._fit(self._now())
-        interval = fit.interval_seconds if fit is not None and self._interval() is not None else self._interval()
+    def _rules(self, fit: Fit | None) -> AgentRules:
+        c, interval = self.config, self._interval()
+        interval = fit.interval_seconds if fit is not None and interval is not None else interval
         return AgentRules(
             c.attempt,
             interval,
@@ -494,15 +492,15 @@ class Agent:
         self.work.pressed = miss is not None
         return miss
 
-    def _used(self) -> Usage | None:
-        return self._given.usage.told() if self._given.usage is not None else None
-
     def _perform(self, effect: Effect) -> None:
         match effect:
             case Do(task=task):
                 self.worker.give(task)
             case Hold() | Release():
-                self._freeze(isinstance(effect, Hold))
+                try:
+                    (self.engine.hold if isinstance(effect, Hold) else self.engine.release)()
+                except (EngineError, OSError):
+                    log.exception("the job can't follow %s; it is tried again", effect)
             case Unguard():
                 self.engine.unguard()
             case Renew():
@@ -512,26 +510,16 @@ class Agent:
             case PowerOff():
                 self.over = True
 
-    def _freeze(self, hold: bool) -> None:
-        try:
-            if hold:
-                self.engine.hold()
-            else:
-                self.engine.release()
-        except (EngineError, OSError):
-            log.exception("the job can't be %s; it is tried again", "held" if hold else "released")
-
     def _report(self, facts: Facts) -> None:
         extras = Extras(
             self.config.job,
             self._given.watcher.instance,
-            self._status,
             self._given.state.memory,
             self.work.stage,
             self.standby.warm if self.standby is not None and self.state.name is AgentState.STANDBY else None,
-            self._protection() if facts.workload is WorkloadState.RUNNING else Protection(),
+            self._protection() if facts.status.state is WorkloadState.RUNNING else Protection(),
             self.readiness.told if self.state.name is AgentState.STANDBY else READY,
-            self.work.hints.told() if facts.workload is WorkloadState.RUNNING else None,
+            self.work.hints.told() if facts.status.state is WorkloadState.RUNNING else Told(),
         )
         if self.reporter.want(build(self.state, facts, extras)):
             self.tickers["reporter"].poke()
@@ -543,6 +531,6 @@ class Agent:
 
 def _is_quiet(state: State, facts: Facts) -> bool:
     """Whether nothing is under way and nothing is due, except that the job ends some time."""
-    calm = facts.busy is None and facts.notice is None and not facts.arriving and not facts.held and not facts.pressed
+    calm = facts.busy is None and facts.notice is None and not facts.arriving and not facts.status.held and not facts.pressed
     fresh = facts.lease_age_seconds < facts.rules.lease_seconds / 2
-    return state.name is AgentState.RUNNING and facts.workload is WorkloadState.RUNNING and calm and fresh
+    return state.name is AgentState.RUNNING and facts.status.state is WorkloadState.RUNNING and calm and fresh

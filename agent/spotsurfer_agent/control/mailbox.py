@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import secrets
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -51,8 +52,17 @@ class HeadView:
 class Heads:
     """The head log as one attempt follows and extends it: the newest entry only. Safe to use from several threads."""
 
-    def __init__(self, store: ObjectStore, job: str, attempt: int, now: Callable[[], float] = clock.monotonic) -> None:
-        self._store, self._job, self._attempt, self._now = store, job, attempt, now
+    def __init__(
+        self,
+        store: ObjectStore,
+        job: str,
+        attempt: int,
+        now: Callable[[], float] = clock.monotonic,
+        stop: Callable[[], None] = lambda: None,
+        wait: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`stop` is called between tries and raises StoreError to give up, `wait` sleeps."""
+        self._store, self._job, self._attempt, self._now, self._stop, self._wait = store, job, attempt, now, stop, wait
         self._log = HeadLog(store, job)
         self._lock = threading.Lock()
         self._listed = False
@@ -72,20 +82,17 @@ class Heads:
                 self._note(self._read(int(keys[-1].rpartition("/")[2].removesuffix(".json"))))
             self._listed = True
         while True:
-            entry = self._read(self._last() + 1)
+            entry = self._read(self.newest.number + 1 if self.newest is not None else 1)
             if entry is None:
                 return self.newest
             self._note(entry)
 
-    def append(
-        self, change: Callable[[Head], Head], patient: bool, stop: Callable[[], None], wait: Callable[[float], None]
-    ) -> Head:
+    def append(self, change: Callable[[Head], Head], *, patient: bool) -> Head:
         """Create the entry that follows the newest one; `change` makes it from its predecessor (number and nonce are set here).
 
         With `patient` an unknown outcome is asked after until it is known, however long that takes: a job must not be resumed
-        after its final entry. `stop` is called between tries and raises StoreError to give up, `wait` sleeps.
-        Raises Fenced if the log is not ours any more, InDoubt after giving up, StoreError if nothing was written
-        (impatient: or may have been).
+        after its final entry. Raises Fenced if the log is not ours any more, InDoubt after giving up, StoreError if nothing was
+        written (impatient: or may have been).
         """
         nonce, doubt = secrets.token_hex(8), False
         while True:
@@ -97,13 +104,14 @@ class Heads:
                 if not (patient and doubt):
                     raise
                 try:
-                    stop()
+                    self._stop()
                 except StoreError as why:
                     raise InDoubt(f"it is not known whether the head entry was written: {why}") from e
-                wait(DOUBT_SECONDS)
+                self._wait(DOUBT_SECONDS)
                 continue
             if entry is not None:
-                self._proved(began)
+                with self._lock:
+                    self.view = dataclasses.replace(self.view, proved_at=max(self.view.proved_at, began))
                 return entry
 
     def _try(self, change: Callable[[Head], Head], nonce: str) -> Head | None:
@@ -137,10 +145,6 @@ class Heads:
             raise Fenced(f"the head log names {said}")
         return base
 
-    def _last(self) -> int:
-        newest = self.newest
-        return newest.number if newest else 0
-
     def _read(self, number: int) -> Head | None:
         data = json_codec.read_bounded(self._store, object_keys.head_key(self._job, number), HEAD_BYTES_MAX)
         return json_codec.decode(Head, data) if data is not None else None
@@ -159,10 +163,6 @@ class Heads:
                 view.proved_at,
             )
 
-    def _proved(self, began: float) -> None:
-        with self._lock:
-            self.view = dataclasses.replace(self.view, proved_at=max(self.view.proved_at, began))
-
 
 def _later(known: Head | None, entry: Head) -> Head:
     return entry if known is None or entry.number > known.number else known
@@ -176,7 +176,6 @@ class Mail:
     desired: Desired | None = None
     head_at: float = float("-inf")  # beginning of the last successful read of the head log
     refusal: str = ""  # an object that this version can't read; empty after the next good read
-    trouble: str = ""  # the store's last failure, empty when it works
 
 
 class Mailbox:
@@ -197,38 +196,32 @@ class Mailbox:
     def poll(self, desired_seconds: float = 0.0) -> None:
         """One look; at desired only if the last one is older than `desired_seconds`: quick looks are for the head alone.
 
-        Errors become part of `mail`; only bugs are raised.
+        What a failing store did not give stays as it was, what can't be decoded is named in `mail`; only bugs are raised.
         """
         try:
-            self._poll(desired_seconds)
-        except StoreError as e:
-            self._set(trouble=str(e))
+            if self.mail.spec is None:
+                data = self._store.get(object_keys.spec_key(self._job))
+                if data is None:
+                    raise ProtocolError(f"job {self._job} has no specification in the store")
+                self._set(spec=json_codec.decode(Spec, data))
+            began = self._now()
+            self.heads.refresh()
+            self._set(head_at=began, refusal="")
+            if self._renew:
+                self._renew = False
+                self.heads.append(head_log.renewed, patient=False)
+            if began - self._desired_at < desired_seconds:
+                return
+            data = self._store.get(object_keys.desired_key(self._job, self._attempt))
+            self._desired_at = began
+            if data is not None:
+                self._set(desired=json_codec.decode(Desired, data))
+        except StoreError:
+            return  # it is asked again; the lease tells for how long
         except ProtocolError as e:
             self._set(refusal=str(e))
         except Fenced:
             self._renew = False  # the newest head says it all
-
-    def _poll(self, desired_seconds: float) -> None:
-        if self.mail.spec is None:
-            self._read_spec()
-        began = self._now()
-        self.heads.refresh()
-        self._set(head_at=began, trouble="", refusal="")
-        if self._renew:
-            self._renew = False
-            self.heads.append(head_log.renewed, False, lambda: None, lambda _: None)
-        if began - self._desired_at < desired_seconds:
-            return
-        data = self._store.get(object_keys.desired_key(self._job, self._attempt))
-        self._desired_at = began
-        if data is not None:
-            self._set(desired=json_codec.decode(Desired, data))
-
-    def _read_spec(self) -> None:
-        data = self._store.get(object_keys.spec_key(self._job))
-        if data is None:
-            raise ProtocolError(f"job {self._job} has no specification in the store")
-        self._set(spec=json_codec.decode(Spec, data))
 
     def _set(self, **changes: Any) -> None:
         self.mail = dataclasses.replace(self.mail, **changes)  # one writer: this thread

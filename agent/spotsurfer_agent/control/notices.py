@@ -18,7 +18,16 @@ from spotsurfer_wire import clock
 
 from spotsurfer_agent.control.facts import INTERRUPTION, REBALANCE, Notice
 
-# ---- Dialects: what a cloud's metadata service must answer
+log = logging.getLogger(__name__)
+TIMEOUT_SECONDS = 2.0
+ANSWER_BYTES_MAX = 64 << 10
+TOKEN_SECONDS = 21600  # the longest that the service gives
+TOKEN_RENEW_SECONDS = 18000.0
+OTHERS_SECONDS = 5.0  # as often as AWS advises to ask at all ("Spot Instance interruption notices", EC2 user guide)
+INSTANCE = re.compile(r"[A-Za-z0-9._-]{1,64}")  # an instance's id
+ACTION = "/latest/meta-data/spot/instance-action"
+TERMINATION = "/latest/meta-data/spot/termination-time"
+RECOMMENDATION = "/latest/meta-data/events/recommendations/rebalance"
 
 
 class NoticeError(Exception):
@@ -46,12 +55,6 @@ class Dialect(Protocol):
         ...
 
 
-# ---- HTTP: a small client for metadata services, with no proxy, no redirect and short limits
-
-TIMEOUT_SECONDS = 2.0
-ANSWER_BYTES_MAX = 64 << 10
-
-
 @dataclass(frozen=True, slots=True)
 class Answer:
     """An answer, whatever its status."""
@@ -62,7 +65,7 @@ class Answer:
 
 
 def ask(base_url: str, method: str, path: str, headers: Mapping[str, str]) -> Answer:
-    """One request on a connection of its own. Raises NoticeError."""
+    """One request on a connection of its own: no proxy, no redirect, short limits. Raises NoticeError."""
     url = urlsplit(base_url)
     connection = http.client.HTTPConnection(url.hostname or "", url.port or 80, timeout=TIMEOUT_SECONDS)
     try:
@@ -74,17 +77,6 @@ def ask(base_url: str, method: str, path: str, headers: Mapping[str, str]) -> An
         raise NoticeError(f"the metadata service at {base_url} does not answer: {e}") from e
     finally:
         connection.close()
-
-
-# ---- AWS, IMDSv2: a session token, the spot interruption notice, the rebalance recommendation
-
-TOKEN_SECONDS = 21600  # the longest that the service gives
-TOKEN_RENEW_SECONDS = 18000.0
-OTHERS_SECONDS = 5.0  # as often as AWS advises to ask at all ("Spot Instance interruption notices", EC2 user guide)
-INSTANCE = re.compile(r"[A-Za-z0-9._-]{1,64}")  # an instance's id
-ACTION = "/latest/meta-data/spot/instance-action"
-TERMINATION = "/latest/meta-data/spot/termination-time"
-RECOMMENDATION = "/latest/meta-data/events/recommendations/rebalance"
 
 
 class Aws:
@@ -171,10 +163,6 @@ def _seconds_until(at: str, date: str) -> float | None:
     return (end - now).total_seconds()
 
 
-# ---- The watcher: a failure of the metadata service is logged once and otherwise has no effect.
-
-log = logging.getLogger(__name__)
-
 DIALECTS: dict[str, Callable[[str], Dialect]] = {"aws": Aws}
 
 
@@ -191,7 +179,10 @@ def make_dialect(name: str, base_url: str) -> Dialect:
 
 
 class Watcher:
-    """Keeps the newest notice. An interruption stays: no cloud takes one back, and a drain must not hang on one lost answer."""
+    """Keeps the newest notice. An interruption stays: no cloud takes one back, and a drain must not hang on one lost answer.
+
+    A failure of the metadata service is logged once and otherwise has no effect.
+    """
 
     def __init__(self, dialect: Dialect, now: Callable[[], float] = clock.monotonic) -> None:
         self._dialect, self._now = dialect, now
@@ -202,7 +193,8 @@ class Watcher:
     def look(self) -> None:
         """Ask once; for a thread of its own."""
         try:
-            self._take()
+            began = self._now()
+            self._take(self._dialect.notice(), began)
             if not self.instance:
                 self.instance = self._dialect.instance()
             self._works = True
@@ -211,9 +203,7 @@ class Watcher:
                 log.warning("%s", e)
             self._works = False
 
-    def _take(self) -> None:
-        began = self._now()
-        said = self._dialect.notice()
+    def _take(self, said: ServiceNotice | None, began: float) -> None:
         if self.notice is not None and self.notice.kind == INTERRUPTION and (said is None or said.kind != INTERRUPTION):
             return
         if said is None:

@@ -24,10 +24,7 @@ from spotsurfer_agent.store.layers import RetryingStore
 
 log = logging.getLogger(__name__)
 
-
 NUMBERED = re.compile(r"[0-9]+-")
-
-
 HAS_SOMETHING = (WorkloadState.RUNNING, WorkloadState.EXITED)
 
 
@@ -41,8 +38,7 @@ class Partials:
     engine: Engine
     mailbox: Mailbox
     state: StateFile
-    leaving: Callable[[], bool] = lambda: False  # the final save has the link to itself
-    utc: Callable[[], str] = clock.utc_text
+    leaving: Callable[[], bool]  # the final save has the link to itself
 
     def look(self) -> None:
         """Upload what there is now, if somebody asked for it since the last time."""
@@ -67,7 +63,7 @@ class Partials:
             copies = None if still.is_still else Path(still.path).parent  # the agent's own folder
             sent = staging.publish(store, spec, prefix, still.path, copies, self._check)
         steps = runs_of(self.state.memory)
-        told = Partial(number, self.attempt, steps[-1].name if steps else "", self.utc(), sent.files, sent.missing)
+        told = Partial(number, self.attempt, steps[-1].name if steps else "", clock.utc_text(), sent.files, sent.missing)
         store.create(object_keys.partial_key(self.job, number, self.attempt), json_codec.encode(told))
         self._forget_older(store, number)
 

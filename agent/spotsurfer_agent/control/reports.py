@@ -14,15 +14,14 @@ from spotsurfer_wire.usage import Usage
 
 from spotsurfer_agent import __version__
 from spotsurfer_agent.control.facts import Facts
-from spotsurfer_agent.control.standby import READY, Standing
+from spotsurfer_agent.control.standby import Standing
 from spotsurfer_agent.control.state_file import Memory, StateFile, runs_of, used
 from spotsurfer_agent.control.state_machine import State, waits_for_memory
 from spotsurfer_agent.host.hints import Told
-from spotsurfer_agent.ports.engine import Protection, Status
+from spotsurfer_agent.ports.engine import Protection
 from spotsurfer_agent.restore import compatibility
 
 RETRY_SECONDS = 1.0
-NOTHING_RUNS = Protection()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +30,17 @@ class Extras:
 
     job: str
     instance: str
-    status: Status
     memory: Memory
     stage: str
-    warm: Warm | None = None
-    protection: Protection = NOTHING_RUNS
-    standing: Standing = READY  # of a standby machine
-    told: Told | None = None  # what the job reports of itself
+    warm: Warm | None
+    protection: Protection
+    standing: Standing  # of a standby machine
+    told: Told  # what the job reports of itself
 
 
 def build(state: State, facts: Facts, extras: Extras) -> Report:
     """The report of this moment; `sequence` and `at` are set when it is sent."""
-    memory, noticed, told = extras.memory, facts.notice, extras.told or Told()
+    memory, noticed, told = extras.memory, facts.notice, extras.told
     notice = None
     if noticed is not None:
         left = None if noticed.deadline_at is None else max(noticed.deadline_at - facts.now, 0.0)
@@ -68,9 +66,9 @@ def build(state: State, facts: Facts, extras: Extras) -> Report:
         fit=facts.fit,
         save_stage=extras.stage or ("memory" if waits_for_memory(state, facts) else ""),
         save_age_seconds=max(facts.now - state.freeze_at, 0.0) if memory.began else None,
-        cpu_seconds=used(memory, extras.status.cpu_seconds),
-        memory_bytes=extras.status.memory_bytes,
-        arriving_bytes=extras.status.arriving_bytes,
+        cpu_seconds=used(memory, facts.status.cpu_seconds),
+        memory_bytes=facts.status.memory_bytes,
+        arriving_bytes=facts.status.arriving_bytes,
         error=state.error or facts.refusal,
         error_kind=state.error_kind or ("store" if facts.refusal else ""),
         protection=extras.protection.rung,
@@ -87,7 +85,7 @@ def build(state: State, facts: Facts, extras: Extras) -> Report:
         partial=memory.partial,
         partial_error=memory.partial_error,
         pressed=facts.pressed,
-        kept=facts.pending_final or "" if state.name is AgentState.KEEPING else "",
+        kept=facts.status.pending_final or "" if state.name is AgentState.KEEPING else "",
         near_miss=json_codec.known(NearMiss, memory.near_miss) if memory.near_miss is not None else None,
     )
 
@@ -98,11 +96,18 @@ def _urgent(report: Report) -> tuple[object, ...]:
     last = report.last_save.checkpoint if report.last_save else ""
     warm = report.warm.checkpoint if report.warm else ""
     fit = (report.fit.verdict, report.fit.hastened) if report.fit else ()
-    missed = (report.near_miss is not None, report.pressed)
-    arriving = report.arriving_bytes is not None
-    told = (
-        missed,
-        arriving,
+    return (
+        report.state,
+        warm,
+        fit,
+        report.unprotected,
+        report.unfit,
+        report.waits,
+        report.partial,
+        len(report.steps),
+        report.near_miss is not None,
+        report.pressed,
+        report.arriving_bytes is not None,
         report.desired,
         report.drain_failed,
         report.frozen,
@@ -113,7 +118,6 @@ def _urgent(report: Report) -> tuple[object, ...]:
         report.hint_memory_bytes,
         report.hint_cores,
     )
-    return (report.state, warm, fit, report.unprotected, report.unfit, report.waits, report.partial, len(report.steps), *told)
 
 
 def _small(report: Report) -> tuple[object, ...]:
@@ -130,8 +134,8 @@ class Reporter:
         state: StateFile,
         pace: tuple[float, float],
         now: Callable[[], float],
-        first: Callable[[], None] = lambda: None,
-        usage: Callable[[], Usage | None] = lambda: None,
+        first: Callable[[], None],
+        usage: Callable[[], Usage | None],
     ) -> None:
         """`pace`: seconds between reports in which something small changed, and between unchanged ones.
 

@@ -160,12 +160,8 @@ def switch(base: Path, runtime: Path) -> int | None:
     new.unlink(missing_ok=True)
     new.symlink_to(runtime.resolve())
     new.replace(current)
-    return _tell(base / "agent.pid")
-
-
-def _tell(pid_file: Path) -> int | None:
     try:
-        pid = int(pid_file.read_text())
+        pid = int((base / "agent.pid").read_text())
         os.kill(pid, signal.SIGTERM)
     except (OSError, ValueError):
         return None

@@ -10,26 +10,21 @@ from dataclasses import dataclass, field
 from spotsurfer_wire import manifest, object_keys
 from spotsurfer_wire.crypto import Keys
 from spotsurfer_wire.json_codec import ProtocolError
-from spotsurfer_wire.manifest import Manifest, Stored
+from spotsurfer_wire.manifest import Manifest
 from spotsurfer_wire.messages import Head, Spec, Warm
 from spotsurfer_wire.store.port import StoreError
 
 from spotsurfer_agent.control.tasks import Work
+from spotsurfer_agent.files.staging import FilesError
 from spotsurfer_agent.ports.engine import EngineError
-from spotsurfer_agent.store.cache import DiskCache
 from spotsurfer_agent.store.layers import CachedStore, FenceClosed
-
-# ---- Readiness: could this machine take the job now? The controller drains no machine for one that could not.
-#
-# In this order: the facts about the machine are compared with what the newest checkpoint needs, which takes one small object;
-# then root, shared file systems and inputs are brought; then the files that could be looked at only now are compared. A server
-# that does not answer is asked again, ever more seldom, while the job runs on where it is: another machine would get no answer
-# either.
 
 log = logging.getLogger(__name__)
 
 PAUSES_SECONDS = (5.0, 10.0, 20.0, 40.0, 60.0)  # between tries while somebody does not answer; the last one repeats
 UNFIT = ("refused", "image", "input")  # kinds of errors that speak against this machine, or against any
+THREADS = 8  # fetches at once: one at a time waits more for answers than for bytes
+COLD = Warm(None, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +50,13 @@ class _Unanswered(Exception):
 
 @dataclass
 class Readiness:
-    """Of one machine for its job. `look` may take long: it belongs into a thread of its own. Durations in seconds."""
+    """Could this machine take the job now? The controller drains no machine for one that could not.
+
+    In this order: the facts about the machine are compared with what the newest checkpoint needs, which takes one small
+    object; then root, shared file systems and inputs are brought; then the files that could be looked at only now are compared.
+    A server that does not answer is asked again, ever more seldom, while the job runs on where it is: another machine would get
+    no answer either. `look` may take long: it belongs into a thread of its own. Durations in seconds.
+    """
 
     work: Work
     halt: Callable[[], None]  # raises FenceClosed if the job does not come any more
@@ -76,8 +77,11 @@ class Readiness:
         except FenceClosed:
             return
         except _Unanswered as e:
-            self._wait(e)
-        except EngineError as e:
+            now = self.work.now()
+            since = self._unanswered_since = now if self._unanswered_since is None else self._unanswered_since
+            over = now - since >= self.limit_seconds
+            self._later(Standing(unfit=str(e), kind=e.kind) if over else Standing(f"{e}; it is asked again"))
+        except (EngineError, FilesError) as e:
             known = e.kind in UNFIT
             self._told(Standing(unfit=str(e), kind=e.kind) if known else READY, None if known else target)
         except StoreError as e:
@@ -152,12 +156,6 @@ class Readiness:
         else:
             self._tries = 0
 
-    def _wait(self, e: _Unanswered) -> None:
-        now = self.work.now()
-        since = self._unanswered_since = now if self._unanswered_since is None else self._unanswered_since
-        over = now - since >= self.limit_seconds
-        self._later(Standing(unfit=str(e), kind=e.kind) if over else Standing(f"{e}; it is asked again"))
-
     def _later(self, standing: Standing) -> None:
         log.warning("the job can't come: %s", standing.unfit or standing.waits)
         self.standing, self._for = standing, None
@@ -173,18 +171,14 @@ def _brings(spec: Spec) -> bool:
     return bool(spec.image or spec.fetches or spec.shares)
 
 
-# ---- Prefetch: a waiting machine fetches the newest checkpoint, and follows each new one.
-#
-# So when the job comes, its memory and files are on the disk already, and only what the final save found new is still in the
-# store. Nothing depends on it: the restore fetches what was not fetched in time.
-
-THREADS = 8  # fetches at once: one at a time waits more for answers than for bytes
-COLD = Warm(None, 0, 0)
-
-
 @dataclass
 class Standby:
-    """Fetches for one job. `look` is one go and may take long: it belongs into a thread of its own."""
+    """Fetches the newest checkpoint of one job ahead, and follows each new one.
+
+    So when the job comes, its memory and files are on the disk already, and only what the final save found new is still in the
+    store. Nothing depends on it: the restore fetches what was not fetched in time. `look` is one go and may take long: it
+    belongs into a thread of its own.
+    """
 
     store: CachedStore
     job: str
@@ -196,10 +190,6 @@ class Standby:
     _active: bool = field(default=False, init=False)
     _used: bool = field(default=False, init=False)  # something may lie in the cache
     _done: str | None = field(default=None, init=False)  # the checkpoint for which nothing is left to do
-
-    @property
-    def _cache(self) -> DiskCache:
-        return self.store.cache
 
     def resume(self) -> None:
         """The machine waits: looks do something."""
@@ -213,7 +203,7 @@ class Standby:
         """The job has all it needs: give the disk back."""
         if self._used:
             self._active, self._used, self.warm, self._done = False, False, COLD, None
-            self._cache.clear()
+            self.store.cache.clear()
 
     def look(self) -> None:
         """Fetch what the newest checkpoint needs and is not here. Failures of the store end the look; the next goes on."""
@@ -236,22 +226,17 @@ class Standby:
         if data is None:
             raise StoreError(f"{key} is missing")
         image = manifest.decode(data, self.keys, self.job, target)
-        needed = objects(image, self.job)
-        self._cache.spared_bytes = sum(e.extents.bytes for e in image.scratch)  # they come beside it
-        self._make_room(needed, key)
-        self._cache.put(key, data)
-        missing = [k for k in needed if not self._cache.has(k)]
-        whole = sum(needed.values())
-        self.warm = Warm(None, whole - sum(needed[k] for k in missing), whole)
+        needed, cache = objects(image, self.job), self.store.cache
+        cache.spared_bytes = sum(e.extents.bytes for e in image.scratch)  # they come beside it
+        missing, whole = [k for k in needed if not cache.has(k)], sum(needed.values())
+        lacks = sum(needed[k] for k in missing)
+        if cache.held_bytes + lacks > cache.bytes_max:  # what only older checkpoints needed is in the way
+            cache.keep_only({key, *needed})
+        cache.put(key, data)
+        self.warm = Warm(None, whole - lacks, whole)
         if self._fetch_all(target, missing, needed):
             self._done = target
             self.warm = Warm(target, self.warm.held_bytes, whole)
-
-    def _make_room(self, needed: dict[str, int], key: str) -> None:
-        """Remove what only older checkpoints needed, if it is in the way."""
-        missing = sum(size for k, size in needed.items() if not self._cache.has(k))
-        if self._cache.held_bytes + missing > self._cache.bytes_max:
-            self._cache.keep_only({key, *needed})
 
     def _fetch_all(self, target: str, missing: Sequence[str], needed: dict[str, int]) -> bool:
         """Whether there is nothing left to do: all is here, or as much as there is room for."""
@@ -263,26 +248,25 @@ class Standby:
                 self.warm = Warm(None, self.warm.held_bytes + needed[key], self.warm.needed_bytes)
         finally:
             pool.shutdown(cancel_futures=True)
+        return self._goes_on(target)
+
+    def _goes_on(self, target: str) -> bool:
         return self._active and self._target() == target
 
     def _fetch_one(self, target: str, key: str) -> bool:
         """Whether fetching goes on."""
-        if not self._active or self._target() != target:
+        if not self._goes_on(target):
             return False
         data = self.store.behind.get(key)
         if data is None:
             raise StoreError(f"{key} is missing")
-        return self._cache.put(key, data)
+        return self.store.cache.put(key, data)
 
 
 def objects(image: Manifest, job: str) -> dict[str, int]:
     """Keys of what a checkpoint consists of, in the order of its manifest, with the plain bytes that it needs of each."""
     found: dict[str, int] = {}
     for chunk in image.chunks:
-        key = _key(chunk, job)
+        key = object_keys.pack_key(job, chunk.pack) if chunk.pack else object_keys.chunk_key(job, chunk.digest)
         found[key] = found.get(key, 0) + chunk.size
     return found
-
-
-def _key(chunk: Stored, job: str) -> str:
-    return object_keys.pack_key(job, chunk.pack) if chunk.pack else object_keys.chunk_key(job, chunk.digest)

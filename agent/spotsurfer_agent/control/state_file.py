@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from spotsurfer_wire import clock, json_codec
 from spotsurfer_wire.manifest import Manifest
 from spotsurfer_wire.messages import MAIN, Spec, StepRun
 
-from spotsurfer_agent.control.state_machine import State
 from spotsurfer_agent.host import steps
 from spotsurfer_agent.ports.engine import Status, WorkloadState
 
@@ -67,16 +66,6 @@ class StateFile:
         self.memory = _read(path, fresh)
         self._lock = threading.Lock()
 
-    def recall(self, now: float) -> State:
-        """The state in which a new agent process begins."""
-        m = self.memory
-        freeze_at = now if m.freeze_at is None else m.freeze_at
-        return State(since=now, drain_failed=m.drain_failed, save_tried=m.save_sequence, freeze_at=freeze_at)
-
-    def keep(self, state: State) -> None:
-        """Keep what the next process needs of a state to `recall` it."""
-        self.update(drain_failed=state.drain_failed, freeze_at=state.freeze_at if self.memory.began else None)
-
     def update(self, **changes: Any) -> None:
         """Change some fields and write the file if anything is new. A full disk is logged: the job matters more."""
         with self._lock:
@@ -117,9 +106,6 @@ def _boot_id() -> str:
         return f"pid-{os.getpid()}"  # no way to tell: as if each process were a boot
 
 
-# ---- The job's steps: what one attempt knows of them, so that a next agent process goes on between two steps.
-
-
 def runs_of(memory: Memory) -> list[StepRun]:
     """The steps that began, oldest first."""
     return [StepRun(**run) for run in memory.steps]
@@ -131,10 +117,13 @@ def used(memory: Memory, newest: float) -> float:
 
 
 class StepBook:
-    """The runs of one job's steps. A step is written down here before it is started."""
+    """The runs of one job's steps, so that a next agent process goes on between two of them.
 
-    def __init__(self, state: StateFile, utc: Callable[[], str] = clock.utc_text) -> None:
-        self._state, self._utc = state, utc
+    A step is written down here before it is started.
+    """
+
+    def __init__(self, state: StateFile) -> None:
+        self._state = state
 
     @property
     def runs(self) -> list[StepRun]:
@@ -148,7 +137,7 @@ class StepBook:
 
     def first(self, spec: Spec) -> Spec:
         """The job begins with its first step: what is to be started."""
-        run = steps.begun(spec, 0, {}, self._utc())
+        run = steps.begun(spec, 0, {}, clock.utc_text())
         self._take(0.0, {}, [run])
         return steps.at(spec, 0)
 
@@ -188,7 +177,7 @@ class StepBook:
         assert number is not None, "no step is due"
         if not self._noted(status):
             runs, here = self._closed(status), self._state.memory.cpu_steps + status.cpu_seconds
-            runs.append(steps.begun(spec, number, runs[-1].log_end, self._utc()))
+            runs.append(steps.begun(spec, number, runs[-1].log_end, clock.utc_text()))
             self._state.update(steps=[dataclasses.asdict(run) for run in runs], cpu_steps=here, between_steps=True)
         runs = self.runs
         return steps.at(spec, number, runs), runs[-1].log
@@ -213,4 +202,4 @@ class StepBook:
         runs = self.runs or [StepRun(MAIN, 0)]  # the agent that started it knew of no steps
         spent = sum(run.cpu_seconds for run in runs[:-1])
         cpu = max(0.0, self.cpu_before + status.cpu_seconds - spent)
-        return [*runs[:-1], steps.ended(runs[-1], status.exit_code, status.log or {}, cpu, self._utc())]
+        return [*runs[:-1], steps.ended(runs[-1], status.exit_code, status.log or {}, cpu, clock.utc_text())]

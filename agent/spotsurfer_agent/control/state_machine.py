@@ -30,11 +30,8 @@ from enum import StrEnum
 from spotsurfer_wire.messages import AgentState as S
 from spotsurfer_wire.messages import Want
 
-from spotsurfer_agent.control import final_save_timing
 from spotsurfer_agent.control.facts import Do, Effect, Facts, Hold, Outcome, PowerOff, Release, Renew, Shut, Task, Unguard
 from spotsurfer_agent.ports.engine import WorkloadState as W
-
-# ---- The table
 
 
 class Event(StrEnum):
@@ -179,8 +176,6 @@ class State:
     behind: tuple[str, str] = ("", "")  # error and kind, shown again once the program that ended by its save runs again
 
 
-# ---- Guards: for each state an ordered list; the first that holds names the edge.
-
 WISHED_SECONDS = 30.0  # at least, between a save and the next that the job itself asks for
 PRECOPY_GAIN_SECONDS = 1.0  # with a notice: a live save is made while there is time if it shortens the final one by so much
 PRESSED_TRIES = 5  # to save a job that was frozen because its memory was about to end
@@ -207,8 +202,11 @@ def _drain(s: State, f: Facts) -> bool:
 
 
 def _time_to_go(f: Facts) -> bool:
-    left = f.notice_left_seconds if f.rules.patient else None
-    return final_save_timing.must_begin(left, f.fit, f.busy is Task.LIVE)
+    """The final save must begin now, unless its length is known and more time is left."""
+    left, fit = f.notice_left_seconds, f.fit
+    if not f.rules.patient or left is None or fit is None:
+        return True
+    return left <= fit.reserve_seconds + (fit.live_seconds if f.busy is Task.LIVE else 0.0)  # a live save ends first
 
 
 def _lost_it(_: State, f: Facts) -> bool:
@@ -220,20 +218,16 @@ def _step_due(s: State, f: Facts) -> bool:
 
 
 def _exited(s: State, f: Facts) -> bool:
-    return _idle(s, f) and f.workload is W.EXITED
+    return _idle(s, f) and f.status.state is W.EXITED
 
 
 def _vanished(s: State, f: Facts) -> bool:
-    return _idle(s, f) and f.pending_final is None and f.workload in (W.LOST, W.ABSENT)
+    return _idle(s, f) and f.status.pending_final is None and f.status.state in (W.LOST, W.ABSENT)
 
 
 def _starved(s: State, f: Facts) -> bool:
     """The job stands still for want of memory, and every attempt to save it failed."""
-    return _idle(s, f) and f.pressed and not f.unprotected and f.pending_final is None and s.failures >= PRESSED_TRIES
-
-
-def _refused(_: State, f: Facts) -> bool:
-    return bool(f.refusal)
+    return _idle(s, f) and f.pressed and not f.unprotected and f.status.pending_final is None and s.failures >= PRESSED_TRIES
 
 
 def _ended(task: Task, *, well: bool) -> Check:
@@ -249,17 +243,13 @@ def _looked(s: State, f: Facts) -> bool:
 
 
 def _nothing(_: State, f: Facts) -> bool:
-    return f.pending_final is None and f.workload is W.ABSENT and not f.began_before
+    return f.status.pending_final is None and f.status.state is W.ABSENT and not f.began_before
 
 
 def _unneeded(s: State, f: Facts) -> bool:
     limit = f.rules.limit_seconds
     late = 0 < limit < f.now - s.since
     return f.interrupted or _stop(s, f) or late or (f.mine and asked(s, f))
-
-
-def _never_needed(s: State, f: Facts) -> bool:
-    return s.booted and _nothing(s, f) and _unneeded(s, f)
 
 
 def _granted(_: State, f: Facts) -> bool:
@@ -273,35 +263,32 @@ def _late(s: State, f: Facts) -> bool:
     return f.now >= (end if _idle(s, f) else f.notice.deadline_at + OVERRUN_GRACE_SECONDS)
 
 
+def _save_ordered(f: Facts) -> bool:
+    return f.desired is not None and f.head is not None and f.desired.save_at_least > f.head.sequence
+
+
 def may_save(s: State, f: Facts) -> bool:
     """Nothing speaks against a save now. It waits while memory arrives; if that takes too long, the last checkpoint stands."""
-    ours = s.held_since is None and not f.held and not f.lapsed and f.mine
+    ours = s.held_since is None and not f.status.held and not f.lapsed and f.mine
     return ours and _idle(s, f) and not f.arriving and f.now >= s.retry_at
 
 
 def waits_for_memory(s: State, f: Facts) -> bool:
     """A save is wanted and can't begin because memory still arrives."""
-    asked = f.desired is not None and f.head is not None and f.desired.save_at_least > f.head.sequence
-    return f.arriving and _idle(s, f) and (asked or s.name is S.DRAINING)
+    return f.arriving and _idle(s, f) and (_save_ordered(f) or s.name is S.DRAINING)
 
 
 def _save_due(s: State, f: Facts) -> bool:
-    if not may_save(s, f) or f.now < s.live_at or f.workload is not W.RUNNING or f.head is None or f.unprotected:
+    if not may_save(s, f) or f.now < s.live_at or f.status.state is not W.RUNNING or f.head is None or f.unprotected:
         return False
-    if f.interrupted:
-        return _save_before_leaving(f)
-    interval = f.rules.interval_seconds
-    asked = f.desired is not None and f.desired.save_at_least > f.head.sequence
-    asked |= f.wishes_save and f.now - s.freeze_at >= WISHED_SECONDS
-    return asked or (interval is not None and f.now - s.freeze_at >= interval)
-
-
-def _save_before_leaving(f: Facts) -> bool:
-    """With a notice and enough time: a live save now makes the final one short, whichever machine is ready by then."""
-    left = f.notice_left_seconds
-    if f.fit is None or left is None or f.fit.gain_seconds < PRECOPY_GAIN_SECONDS:
-        return False
-    return left > f.fit.live_seconds + f.fit.reserve_seconds
+    if f.interrupted:  # with enough time, a live save now makes the final one short, whichever machine is ready by then
+        fit, left = f.fit, f.notice_left_seconds
+        if fit is None or left is None or fit.gain_seconds < PRECOPY_GAIN_SECONDS:
+            return False
+        return left > fit.live_seconds + fit.reserve_seconds
+    interval, age = f.rules.interval_seconds, f.now - s.freeze_at
+    wished = f.wishes_save and age >= WISHED_SECONDS
+    return _save_ordered(f) or wished or (interval is not None and age >= interval)
 
 
 def _final_saved(s: State, f: Facts) -> bool:
@@ -309,11 +296,11 @@ def _final_saved(s: State, f: Facts) -> bool:
 
 
 def _may_run_on(_: State, f: Facts) -> bool:
-    return not (f.interrupted or f.pressed) and f.pending_final is None
+    return not (f.interrupted or f.pressed) and f.status.pending_final is None
 
 
 def _withdrawn(s: State, f: Facts) -> bool:
-    return _idle(s, f) and f.pending_final is None and not (f.interrupted or f.pressed or asked(s, f))
+    return _idle(s, f) and f.status.pending_final is None and not (f.interrupted or f.pressed or asked(s, f))
 
 
 def _kept(s: State, f: Facts) -> bool:
@@ -330,24 +317,25 @@ def _keeps_in_vain(s: State, f: Facts) -> bool:
 
 
 _HOLDER = ((E.LOST_IT, _lost_it), (E.STOPPED, _stop))
+# For each state an ordered list: the first guard that holds names the edge.
 GUARDS: dict[S, tuple[tuple[Event, Check], ...]] = {
     S.BOOT: (
-        (E.REFUSED, _both(_refused, _nothing)),
+        (E.REFUSED, _both(lambda _, f: bool(f.refusal), _nothing)),
         (E.REFUSED, _ended(Task.BOOT, well=False)),
-        (E.UNNEEDED, _never_needed),
+        (E.UNNEEDED, _both(lambda s, _: s.booted, _nothing, _unneeded)),
         (E.RETURNED, _both(_looked, lambda _, f: f.returned)),
         (E.KEPT, _both(_looked, lambda _, f: f.kept)),
         (E.FINAL_SAVED, _both(_looked, lambda _, f: f.own_final)),
         (E.PUBLISHED, _both(_looked, lambda _, f: f.own_done)),
-        (E.LOST_IT, _both(_looked, _lost_it, lambda _, f: f.workload is not W.ABSENT or f.began_before)),
-        (E.PENDING, _both(_looked, lambda _, f: f.pending_final is not None)),
-        (E.ADOPTED, _both(_looked, lambda _, f: f.workload is W.RUNNING)),
+        (E.LOST_IT, _both(_looked, _lost_it, lambda _, f: f.status.state is not W.ABSENT or f.began_before)),
+        (E.PENDING, _both(_looked, lambda _, f: f.status.pending_final is not None)),
+        (E.ADOPTED, _both(_looked, lambda _, f: f.status.state is W.RUNNING)),
         (E.STEP_DUE, _both(_looked, _step_due)),
-        (E.EXITED, _both(_looked, lambda _, f: f.workload is W.EXITED)),
+        (E.EXITED, _both(_looked, lambda _, f: f.status.state is W.EXITED)),
         (E.VANISHED, _both(_looked, lambda _, f: f.began_before)),
         (E.READY, _looked),
     ),
-    S.STANDBY: ((E.REFUSED, _refused), (E.UNNEEDED, _unneeded), (E.GRANTED, _granted)),
+    S.STANDBY: ((E.REFUSED, lambda _, f: bool(f.refusal)), (E.UNNEEDED, _unneeded), (E.GRANTED, _granted)),
     S.RESTORING: (*_HOLDER, (E.FAILED, _ended(Task.BEGIN, well=False)), (E.STARTED, _ended(Task.BEGIN, well=True))),
     S.RUNNING: (
         (E.FINAL_SAVED, _final_saved),
@@ -369,7 +357,7 @@ GUARDS: dict[S, tuple[tuple[Event, Check], ...]] = {
         (E.KEPT, _kept),
         (E.FINAL_SAVED, _final_saved),
         *_HOLDER,
-        (E.LATE, _both(_late, lambda _, f: f.saved_itself)),  # no time is left to start it and save it again
+        (E.LATE, _both(_late, lambda _, f: f.status.saved_itself)),  # no time is left to start it and save it again
         (E.STEP_DUE, _step_due),
         (E.EXITED, _exited),
         (E.VANISHED, _vanished),
@@ -394,9 +382,8 @@ def happened(state: State, facts: Facts) -> Event | None:
     return next((event for event, holds in GUARDS[state.name] if holds(state, facts)), None)
 
 
-# ---- One step: which edge is taken, and what is to be done; `loop` carries the effects out.
-
 VANISHED = "the job's processes vanished without an exit status"
+LAST_WORDS_SECONDS = 120.0  # the last report may take so long before the power goes all the same
 STARVED = "its memory was about to end and it could not be saved"
 BACKOFF_SECONDS = {
     Task.FINAL: 2.0,
@@ -409,6 +396,7 @@ BACKOFF_SECONDS = {
 }
 
 TASKS = {
+    S.BOOT: Task.BOOT,
     S.RESTORING: Task.BEGIN,
     S.STEPPING: Task.STEP,
     S.SAVING: Task.LIVE,
@@ -419,24 +407,16 @@ TASKS = {
 
 
 def step(state: State, facts: Facts) -> tuple[State, tuple[Effect, ...]]:
-    """The state after one look at the facts (at most one edge), and what to do now. Pure."""
+    """The state after one look at the facts (at most one edge), and what to do now; `loop` carries that out. Pure."""
     state = _absorb(state, facts)
     event = happened(state, facts)
     if event is not None:
         state = _enter(state, event, facts)
     state, keeping = _keep(state, facts)
-    state, doing = (state, (Unguard(),)) if _hopeless(state, facts) else _work(state, facts)
+    state, doing = _work(state, facts)
     if state.name not in TERMINAL or state.killed:
         state = dataclasses.replace(state, shown=state.name)
     return state, (*keeping, *doing)
-
-
-def _hopeless(s: State, f: Facts) -> bool:
-    """The job stands still for want of memory and can never be saved: it is better to let it run than to wait for ever."""
-    return f.pressed and f.busy is None and s.name is S.DRAINING and f.unprotected
-
-
-# ---------------------------------------------------------------- what changes on the way
 
 
 def _absorb(s: State, f: Facts) -> State:
@@ -471,7 +451,7 @@ def _failed(s: State, f: Facts, o: Outcome) -> State:
     )
     if s.name not in TERMINAL:
         changes |= {"error": o.error, "error_kind": o.kind}
-    another = f.step_due and not f.saved_itself  # that step is saved instead
+    another = f.step_due and not f.status.saved_itself  # that step is saved instead
     if o.task is Task.FINAL and not (f.interrupted or f.pressed or another):
         changes |= {"drain_failed": s.drain_sequence, "retry_at": float("-inf")}
     return dataclasses.replace(s, **changes)  # type: ignore[arg-type]
@@ -487,8 +467,8 @@ def _enter(s: State, event: Event, f: Facts) -> State:
     elif name is S.BROKEN and f.refusal:
         changes |= {"error": f.refusal, "error_kind": "store"}
     elif name is S.BROKEN and (event is Event.VANISHED or not s.error):  # whatever failed before, this is why
-        changes |= {"error": f.lost_because or VANISHED, "error_kind": "restore" if f.image_is_bad else "lost"}
-    elif name is S.STEPPING and f.saved_itself:
+        changes |= {"error": f.status.lost_because or VANISHED, "error_kind": "restore" if f.status.image_is_bad else "lost"}
+    elif name is S.STEPPING and f.status.saved_itself:
         changes["behind"] = (s.error, s.error_kind)
     elif name in (S.PUBLISHING, S.DRAINED, S.KEEPING, S.RETURNING, S.STEPPING):
         changes["behind"] = ("", "")
@@ -500,59 +480,46 @@ def _enter(s: State, event: Event, f: Facts) -> State:
 
 def _keep(s: State, f: Facts) -> tuple[State, tuple[Effect, ...]]:
     """The lease: hold the job while somebody else might own it, let it go on when that is ruled out."""
-    if f.workload is not W.RUNNING:
-        return _keep_between(s, f) if _comes_back(s, f) else (dataclasses.replace(s, held_since=None), ())
-    if s.name in TERMINAL:
-        return s, () if f.held or s.killed else (Hold(),)
+    runs = f.status.state is W.RUNNING
+    if not runs and not _comes_back(s, f):
+        return dataclasses.replace(s, held_since=None), ()
+    hold = (Hold(),) if runs and not f.status.held else ()  # between two steps there is nothing to hold
+    if runs and s.name in TERMINAL:
+        return s, () if s.killed else hold
     if s.held_since is None:
-        if not f.lapsed and not f.held:
+        if not f.lapsed and not (runs and f.status.held):
             return s, ()
-        return dataclasses.replace(s, held_since=f.now), (Hold(),)
+        return dataclasses.replace(s, held_since=f.now), (Hold(),) if runs else ()
     if f.lapsed or not f.mine:
-        return s, () if f.held else (Hold(),)
+        return s, hold
     if f.proved_at > s.held_since:
-        return dataclasses.replace(s, held_since=None), (Release(),)
-    return s, (Renew(),) if f.held else (Hold(), Renew())
+        return dataclasses.replace(s, held_since=None), (Release(),) if runs else ()
+    return s, (*hold, Renew())
 
 
 def _comes_back(s: State, f: Facts) -> bool:
     """Nothing runs, and something will: the next step, or a program that ended as it saved itself."""
-    ended = f.workload is W.EXITED and (f.step_due or s.name in (S.SAVING, S.DRAINING))
+    ended = f.status.state is W.EXITED and (f.step_due or s.name in (S.SAVING, S.DRAINING))
     return s.name is S.STEPPING or ended
-
-
-def _keep_between(s: State, f: Facts) -> tuple[State, tuple[Effect, ...]]:
-    """The lease between two steps: there is nothing to hold, and nothing may be started."""
-    if s.held_since is None:
-        return (dataclasses.replace(s, held_since=f.now) if f.lapsed else s), ()
-    if f.lapsed or not f.mine:
-        return s, ()
-    if f.proved_at > s.held_since:
-        return dataclasses.replace(s, held_since=None), ()
-    return s, (Renew(),)
 
 
 def _work(s: State, f: Facts) -> tuple[State, tuple[Effect, ...]]:
     """The task that the state wants, if none is under way; the end of the machine once everything is reported."""
     if s.name in TERMINAL:
         return s, _last(s, f)
+    if s.name is S.DRAINING and f.pressed and f.unprotected and f.busy is None:
+        return s, (Unguard(),)  # it can never be saved: better to let it run than to wait for ever
     if f.busy is not None or f.now < s.retry_at:
         return s, ()
-    if s.name is S.DRAINING and f.pending_final is None:
+    if s.name is S.DRAINING and f.status.pending_final is None:
         if not may_save(s, f):
             return s, ()
         sequence = f.desired.sequence if f.desired is not None and asked(s, f) else 0
         return dataclasses.replace(s, drain_sequence=sequence), (Do(Task.FINAL),)
     if s.name in (S.STEPPING, S.RETURNING) and (s.held_since is not None or f.lapsed or not f.mine):
         return s, ()
-    task = _task(s)
-    return s, (Do(task),) if task is not None else ()
-
-
-def _task(s: State) -> Task | None:
-    if s.name is S.BOOT:
-        return None if s.booted else Task.BOOT
-    return TASKS.get(s.name)
+    task = TASKS.get(s.name)
+    return s, () if task is None or (task is Task.BOOT and s.booted) else (Do(task),)
 
 
 def _last(s: State, f: Facts) -> tuple[Effect, ...]:
@@ -562,6 +529,6 @@ def _last(s: State, f: Facts) -> tuple[Effect, ...]:
     if not s.killed and f.busy is None and f.now >= s.retry_at:
         effects.append(Do(Task.KILL))
     said = s.killed and s.shown is s.name and f.reported
-    if said or f.now - s.since >= f.rules.last_words_seconds:
+    if said or f.now - s.since >= LAST_WORDS_SECONDS:
         effects.append(PowerOff())
     return tuple(effects)

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TypeVar
 
 from spotsurfer_wire import clock, head_log, json_codec, manifest, object_keys
 from spotsurfer_wire.crypto import Keys
 from spotsurfer_wire.json_codec import ProtocolError
-from spotsurfer_wire.manifest import Manifest
+from spotsurfer_wire.manifest import Manifest, Stored
 from spotsurfer_wire.messages import Condemned, Done, Head, Intent, SaveFacts, Spec
 from spotsurfer_wire.store.port import ObjectStore, StoreDenied, StoreError, StoreFull, StoreUnreachable
 
@@ -32,26 +31,13 @@ from spotsurfer_agent.ports.engine import Engine, EngineError, SaveRequest, Work
 from spotsurfer_agent.prepare.inputs.delivery import JobInputs
 from spotsurfer_agent.store.layers import Retry, RetryingStore, WriteFence
 
-# ---- Pins: keep the controller's collector away from what a save under way relies on.
-#
-# Collector and writer meet without a clock. The collector writes its list, waits, looks again at all manifests and only then
-# removes; the writer makes its manifest and only then reads the list. So either the collector's second look finds the manifest,
-# or the writer finds its chunk on the list and does not commit. The intent makes that last case rare: while one stands, no list
-# is written.
+READ_TRIES = 5
+READ_PAUSE_SECONDS = 2.0
+CAME_BACK = "it came back: it could not go on where it was moved to"
+NAMED = 5  # files that a sentence names
+FORESEEN = (EngineError, staging.FilesError, StoreError, Fenced, ProtocolError)
 
-
-class Named(Protocol):
-    """A chunk as manifests name it."""
-
-    @property
-    def digest(self) -> str:
-        """Its name."""
-        ...
-
-    @property
-    def pack(self) -> str:
-        """The object that holds it; empty = one of its own."""
-        ...
+T = TypeVar("T")
 
 
 class CondemnedChunk(StoreError):
@@ -59,11 +45,16 @@ class CondemnedChunk(StoreError):
 
 
 class Pins:
-    """Intents of one job's saves, and the look at the collector's list."""
+    """Intents of one job's saves: keep the controller's collector away from what a save under way relies on.
+
+    Collector and writer meet without a clock. The collector writes its list, waits, looks again at all manifests and only then
+    removes; the writer makes its manifest and only then reads the list. So either the collector's second look finds the
+    manifest, or the writer finds its chunk on the list and does not commit. The intent makes that last case rare: while one
+    stands, no list is written.
+    """
 
     def __init__(self, store: ObjectStore, job: str) -> None:
-        self._store = store
-        self._job = job
+        self._store, self._job = store, job
 
     def begin(self, checkpoint: str, base: str | None) -> frozenset[str]:
         """Announce a save, before its first chunk is offered or assumed to be there; repeating it is harmless.
@@ -75,7 +66,7 @@ class Pins:
         self._store.create(object_keys.intent_key(self._job, checkpoint), json_codec.encode(intent))
         return self._condemned()
 
-    def check(self, chunks: Iterable[Named]) -> None:
+    def check(self, chunks: Iterable[Stored]) -> None:
         """Call it when the manifest is in the store and its head entry is not. Raises CondemnedChunk, StoreError."""
         condemned = self._condemned()
         if condemned and (doomed := condemned.intersection(c.pack or c.digest for c in chunks)):
@@ -92,14 +83,6 @@ class Pins:
         return frozenset(json_codec.decode(Condemned, data).names) if data is not None else frozenset()
 
 
-# ---- The tasks
-
-READ_TRIES = 5
-READ_PAUSE_SECONDS = 2.0
-CAME_BACK = "it came back: it could not go on where it was moved to"
-NAMED = 5  # files that a sentence names
-
-
 @dataclass
 class Work:
     """Everything a task needs. `stage` says what a save is doing, for people."""
@@ -113,26 +96,23 @@ class Work:
     logs: Logs
     state: StateFile
     keys: Keys
-    now: Callable[[], float] = clock.monotonic
-    wait: Callable[[float], None] = time.sleep
-    urgent: Callable[[], bool] = field(default=lambda: False)  # the cloud takes the machine
-    goods: JobInputs | None = None
-    keeps: Callable[[], bool] = field(default=lambda: False)  # a final save leaves the job frozen: it may come back
-    pressed: bool = False  # the job stands still for want of memory
-    stage: str = ""
+    now: Callable[[], float]
+    wait: Callable[[float], None]
+    urgent: Callable[[], bool]  # the cloud takes the machine
+    keeps: Callable[[], bool]  # a final save leaves the job frozen: it may come back
+    goods: JobInputs | None
+    pressed: bool = field(default=False, init=False)  # the job stands still for want of memory
+    stage: str = field(default="", init=False)
     _refused: str = field(default="", init=False)  # why our own commit refused
     _unknown: bool = field(default=False, init=False)  # its head entry may have been written, or may still be
     _stood_seconds: float = field(default=0.0, init=False)  # how long the job had stood still when a final save was settled
     _saved_at: float | None = field(default=None, init=False)  # when the last save ended, if the program has ended by it
 
-    @property
-    def _patience(self) -> Retry:
-        return Retry(now=self.now, wait=self.wait)
-
-    @property
-    def _patient(self) -> RetryingStore:
-        """The store for all but the head log."""
-        return RetryingStore(self.store, self._patience)
+    def __post_init__(self) -> None:
+        self._patience = Retry(now=self.now, wait=self.wait)
+        self._patient = RetryingStore(self.store, self._patience)  # for all but the head log
+        self.steps = StepBook(self.state)  # what ran of the job, step by step
+        self.hints = Hints(Path(self.engine.scratch()))  # that the job gives of its own accord
 
     def do(self, task: Task) -> Outcome:
         """Carry a task out; every foreseen failure becomes part of the outcome."""
@@ -149,26 +129,18 @@ class Work:
         }
         try:
             return doing[task]()
-        except EngineError as e:
-            return self._fail(task, self._refused or str(e), e.kind)
-        except staging.FilesError as e:
-            return self._fail(task, str(e), e.kind)
-        except (StoreError, Fenced) as e:
-            return self._fail(task, str(e), "store")
-        except ProtocolError as e:
-            return self._fail(task, str(e), "restore" if task is Task.BEGIN else "store")
+        except FORESEEN as e:
+            kind = "restore" if isinstance(e, ProtocolError) and task is Task.BEGIN else "store"
+            kind = e.kind if isinstance(e, EngineError | staging.FilesError) else kind
+            return Outcome(task, self.now(), self._refused or str(e) or f"{task} failed", kind)
         finally:
             self.stage, self._refused, self._unknown = "", "", False
-
-    def _fail(self, task: Task, sentence: str, kind: str) -> Outcome:
-        return Outcome(task, self.now(), sentence or f"{task} failed", kind)
 
     def _boot(self) -> Outcome:
         status = self.engine.adopt()
         ran_here = status.state is not WorkloadState.ABSENT or self.state.memory.between_steps
-        problems = [] if ran_here else self.engine.preflight()
-        if problems:
-            return self._fail(Task.BOOT, " ".join(problems), "start")
+        if not ran_here and (problems := self.engine.preflight()):
+            raise EngineError("start", " ".join(problems))
         if ran_here:
             self.logs.resume(self.state.memory.log_begin)
             self.state.update(began=True)  # the agent before us may have died before it wrote so
@@ -194,9 +166,9 @@ class Work:
             return Outcome(Task.BEGIN, self.now())
         image = self.manifest(head.checkpoint)
         if image is None:
-            return self._fail(Task.BEGIN, f"checkpoint {head.checkpoint} has no manifest: an older one must do", "restore")
+            raise EngineError("restore", f"checkpoint {head.checkpoint} has no manifest: an older one must do")
         if why := self.engine.unfit(image):
-            return self._fail(Task.BEGIN, why, "refused")
+            raise EngineError("refused", why)
         self._bring(spec)
         self.store.check()
         self.engine.restore(image, self.steps.taken_over(spec, image))
@@ -224,11 +196,6 @@ class Work:
         return Outcome(Task.STEP, self.now())
 
     @property
-    def steps(self) -> StepBook:
-        """The record of what ran of the job, step by step."""
-        return StepBook(self.state)
-
-    @property
     def unprotected(self) -> str:
         """Why nothing is saved of the step that runs, in one sentence; empty = it is saved."""
         spec, runs = self.mailbox.mail.spec, self.steps.runs
@@ -241,12 +208,9 @@ class Work:
             self.stage = ""
 
     def bring_ahead(self, spec: Spec, halt: Callable[[], None]) -> None:
-        """Bring what the job needs before it comes. Raises EngineError with the reason if that fails, StoreError."""
+        """Bring what the job needs before it comes. Raises FilesError, StoreError."""
         if self.goods is not None and (spec.fetches or spec.shares):
-            try:
-                self.goods.ahead(spec, self._patient, self.engine.scratch(), halt)
-            except staging.FilesError as e:
-                raise EngineError(e.kind, str(e)) from e
+            self.goods.ahead(spec, self._patient, self.engine.scratch(), halt)
 
     def _spec(self) -> Spec:
         spec = self.mailbox.mail.spec
@@ -255,16 +219,17 @@ class Work:
         return spec
 
     def manifest(self, checkpoint: str) -> Manifest | None:
-        """What a checkpoint consists of; None if it does not exist. Raises StoreError, ProtocolError.
+        """What a checkpoint consists of; None if it does not exist. Raises StoreError, ProtocolError."""
+        data = self._insist(lambda: self._patient.get(object_keys.manifest_key(self.job, checkpoint)))
+        return manifest.decode(data, self.keys, self.job, checkpoint) if data is not None else None
 
-        A store that stumbles for seconds must not cost an attempt, so it is asked again.
-        """
+    def _insist(self, ask: Callable[[], T]) -> T:
+        """What the store answers. A store that stumbles for seconds must not cost an attempt, so it is asked again."""
         for tries in range(1, READ_TRIES + 1):
             try:
-                data = self._patient.get(object_keys.manifest_key(self.job, checkpoint))
-                return manifest.decode(data, self.keys, self.job, checkpoint) if data is not None else None
-            except StoreError as e:
-                if tries == READ_TRIES or isinstance(e, StoreUnreachable):  # it was asked again for long enough already
+                return ask()
+            except StoreError as e:  # one that can't be reached was asked again for long enough already
+                if tries == READ_TRIES or isinstance(e, CondemnedChunk | StoreUnreachable):
                     raise
                 self.wait(READ_PAUSE_SECONDS)
         raise AssertionError("unreachable")
@@ -272,7 +237,7 @@ class Work:
     # ---------------------------------------------------------------- saves
 
     def _save(self, *, final: bool) -> Outcome:
-        task = Task.FINAL if final else Task.LIVE
+        """Announce a save, let the engine make it and `_commit` it, and count it."""
         head = self.heads.newest
         if head is None:
             raise Fenced("the head log is empty")
@@ -282,35 +247,38 @@ class Work:
         sequence = max(head.sequence, self.state.memory.save_sequence) + 1
         self.state.update(save_sequence=sequence)
         self.hints.heard()
+        checkpoint = object_keys.checkpoint_id(self.attempt, sequence)
         request = SaveRequest(
-            checkpoint=object_keys.checkpoint_id(self.attempt, sequence),
+            checkpoint=checkpoint,
             epoch=self.attempt,
             sequence=sequence,
             final=final,
             keep=final and self.keeps() and not self.pressed,
             cpu_seconds_before=self.steps.cpu_before,
             base=head.checkpoint,
-            commit=lambda image: self._commit(image, final=final),
+            commit=self._commit,
             progress=self._progress,
             urgent=self.urgent(),
             pressed=self.pressed,
+            condemned=Pins(self._patient, self.job).begin(checkpoint, head.checkpoint),
             steps=tuple(self.steps.runs),
         )
         self._saved_at = None
-        saved = self._pinned(request)
+        try:
+            saved = self.engine.save(request)
+        finally:
+            if not self._unknown:  # else a later entry of the head log ends the intent
+                with contextlib.suppress(StoreError):  # without retries: the next save must not wait for this
+                    Pins(self.store, self.job).end(checkpoint)
         self._saved_at = self.now() if self.engine.status().saved_itself else None
         self._count(saved)
+        task = Task.FINAL if final else Task.LIVE
         return Outcome(task, self.now(), save=saved, kind="hook", note=self.engine.note)
 
     def _count(self, saved: SaveFacts) -> None:
         memory = self.state.memory
         frozen = memory.frozen_seconds + saved.frozen_seconds
         self.state.update(saves=memory.saves + 1, frozen_seconds=frozen, last_save=dataclasses.asdict(saved))
-
-    @property
-    def hints(self) -> Hints:
-        """The hints that the job gives of its own accord."""
-        return Hints(Path(self.engine.scratch()))
 
     def _left_unsaved(self) -> Outcome:
         """Drain a job, or a step of it, that its user runs without checkpoints: it dies here, and begins again elsewhere.
@@ -321,25 +289,8 @@ class Work:
         self._flush(dict(status.log or {}))
         self.steps.keep_used(status.cpu_seconds)
         self.engine.kill()
-        self.heads.append(head_log.unsaved, True, self.store.check, self.wait)
+        self.heads.append(head_log.unsaved, patient=True)
         return Outcome(Task.FINAL, self.now())
-
-    def _pinned(self, request: SaveRequest) -> SaveFacts:
-        """Make the save. Its intent stays if the outcome is not known: a later entry of the head log ends it."""
-        request = dataclasses.replace(request, condemned=Pins(self._patient, self.job).begin(request.checkpoint, request.base))
-        pins = Pins(self.store, self.job)  # without retries: the next save must not wait until this one's intent is removed
-        try:
-            saved = self.engine.save(request)
-        except InDoubt:
-            raise
-        except BaseException:
-            if not self._unknown:
-                with contextlib.suppress(StoreError):
-                    pins.end(request.checkpoint)
-            raise
-        with contextlib.suppress(StoreError):
-            pins.end(request.checkpoint)
-        return saved
 
     def _progress(self, stage: str) -> None:
         self.stage = stage
@@ -348,14 +299,14 @@ class Work:
         """All output up to there."""
         self._patience.ask(lambda: self.logs.flush(log))
 
-    def _commit(self, image: Manifest, *, final: bool) -> bool:
+    def _commit(self, image: Manifest) -> bool:
         """The last step of a save: output, then the head entry. False = it is not ours, and `_refused` says why."""
         self.stage = "committing"
         try:
             self._flush(image.log)
             self._unclaimed(image)
             self._unknown = True
-            self._append(image, final=final)
+            self._append(image)
             self._unknown = False
         except InDoubt:
             raise  # the job stays frozen: it must never run on after its final entry
@@ -365,26 +316,19 @@ class Work:
             return False
         return True
 
-    def _append(self, image: Manifest, *, final: bool) -> None:
+    def _append(self, image: Manifest) -> None:
+        final = image.kind == "final"
         if final:
             self.steps.keep_used(image.cpu_seconds - self.steps.cpu_before)
 
         def entry(base: Head) -> Head:
             return head_log.committed(base, image.id, image.epoch, image.sequence, image.cpu_seconds, final)
 
-        self.heads.append(entry, final, self.store.check, self.wait)
+        self.heads.append(entry, patient=final)
 
     def _unclaimed(self, image: Manifest) -> None:
         """Check that the collector claims no chunk of a manifest that is in the store. Raises CondemnedChunk, StoreError."""
-        for tries in range(1, READ_TRIES + 1):
-            try:
-                Pins(self._patient, self.job).check(image.chunks)
-            except StoreError as e:
-                if tries == READ_TRIES or isinstance(e, CondemnedChunk | StoreUnreachable):
-                    raise
-                self.wait(READ_PAUSE_SECONDS)
-            else:
-                return
+        self._insist(lambda: Pins(self._patient, self.job).check(image.chunks))
 
     def _settle(self) -> Outcome:
         """A final save whose agent died: complete it if its manifest is there, else let the job run on.
@@ -405,14 +349,14 @@ class Work:
             except CondemnedChunk:
                 self.engine.settle(False)
                 raise
-            self._append(image, final=True)
+            self._append(image)
         if image is None or not self.keeps() or self.pressed:
             self.engine.settle(image is not None)
         return Outcome(Task.SETTLE, self.now())
 
     def _thaw(self) -> Outcome:
         """The kept job is ours again. An entry of our own comes first: winning it proves that nobody else has the job."""
-        self.heads.append(head_log.renewed, False, self.store.check, self.wait)
+        self.heads.append(head_log.renewed, patient=False)
         memory, stood = self.state.memory, self.engine.status().pending_seconds
         counted = (memory.last_save or {}).get("frozen_seconds", 0.0)
         self.engine.settle(False)
@@ -456,7 +400,7 @@ class Work:
         done = Done(code, "exited", out.sizes, log, runs, out.digests, "" if spec.outputs_optional else lacks)
         cpu = self.steps.cpu_before + status.cpu_seconds
         self.steps.keep_used(status.cpu_seconds)
-        self.heads.append(lambda base: head_log.ended(base, done, cpu), True, self.store.check, self.wait)
+        self.heads.append(lambda base: head_log.ended(base, done, cpu), patient=True)
         with contextlib.suppress(StoreError):  # nobody wants to see what there was before
             self.store.delete([x.key for x in self.store.list(object_keys.partials_prefix(self.job))])
         return Outcome(Task.PUBLISH, self.now(), note="; ".join(filter(None, (lacks, _passed_over(out)))))

@@ -33,6 +33,7 @@ from spotsurfer_agent.gpu.sidecar import Sidecar, SidecarGone
 from spotsurfer_agent.gpu.suspend_resume import MARKER, CantBringBack, CantTakeOut, Mover, Still, wait_for_room
 from spotsurfer_agent.ports.engine import EngineError, SaveRequest, WorkloadState
 from spotsurfer_agent.restore.pager_process import Loss
+from spotsurfer_agent.save.session import Device
 
 ROOM_SECONDS = 20.0  # a program that just ended gives its GPU memory back only after a while
 STAY_SECONDS = 0.1  # between looks whether a held job was let go
@@ -158,8 +159,8 @@ class CudaSave(CriuSave):
             ) from e
 
 
-class _Memory:
-    """The GPU memory of one job during one save: a `Device`."""
+class _Memory(Device):
+    """The GPU memory of one job during one save."""
 
     there = True
 

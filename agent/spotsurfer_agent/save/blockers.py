@@ -13,11 +13,11 @@ import signal
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from spotsurfer_wire.linux import procfs, syscalls
-from spotsurfer_wire.linux.procfs import MountLine, mount_lines
+from spotsurfer_wire.linux.procfs import mount_lines
 
 from spotsurfer_agent.criu.command import GHOST_MEGABYTES
 from spotsurfer_agent.files import identity
@@ -91,7 +91,7 @@ class _Tree:
     job: Job
     processes: list[Process]
     root: int
-    own_sockets: set[int] = field(default_factory=set)
+    own_sockets: set[int]
 
 
 def findings(job: Job) -> list[str]:
@@ -100,15 +100,14 @@ def findings(job: Job) -> list[str]:
     if not processes:
         return []
     root = job.root or next((p.pid for p in processes if p.inside == 1), processes[0].pid)
-    tree = _Tree(job, processes, root)
-    tree.own_sockets = {n for p in processes for _, name in procfs.descriptors(p.pid) if (n := _socket_inode(name))}
+    held = {n for p in processes for _, name in procfs.descriptors(p.pid) if (n := _socket_inode(name))}
+    tree = _Tree(job, processes, root, held)
     found: list[str] = []
     for p in processes:
         with contextlib.suppress(OSError):  # it ended while it was looked at
             for check in CHECKS:
                 found += [f"{p} {what}" for what in check(tree, p)]
     found += _sessions(tree)
-    found += _fuse(root)
     found += _mounts(tree)
     return list(dict.fromkeys(found))
 
@@ -132,9 +131,6 @@ def sentence(found: Sequence[str]) -> str:
     return f"the job can't be saved: {found[0]}{more}"
 
 
-# ---------------------------------------------------------------- processes
-
-
 def _process(pid: int) -> Process | None:
     try:
         status = procfs.status(pid)
@@ -149,9 +145,6 @@ def _process(pid: int) -> Process | None:
 
 def _socket_inode(name: str) -> int:
     return int(name[8:-1]) if name.startswith("socket:[") else 0
-
-
-# ---------------------------------------------------------------- checks; each yields the second half of a sentence
 
 
 def _traced(tree: _Tree, p: Process) -> Iterator[str]:
@@ -272,7 +265,7 @@ def _files(tree: _Tree, p: Process) -> Iterator[str]:
         st = os.stat(f"/proc/{p.pid}/fd/{fd}")  # noqa: PTH116
         if stat.S_ISCHR(st.st_mode) or stat.S_ISBLK(st.st_mode):
             yield from _device(fd, name, st)
-        elif stat.S_ISREG(st.st_mode) and name.count("/") == 1 and _is_queue(p.pid, fd):
+        elif stat.S_ISREG(st.st_mode) and name.count("/") == 1 and _lies_on(f"/proc/{p.pid}/fd/{fd}", syscalls.MQUEUE):
             yield (
                 f"has the POSIX message queue {name} open (descriptor {fd}), which can't be saved: make it use pipes, sockets "
                 "or System V messages"
@@ -281,19 +274,14 @@ def _files(tree: _Tree, p: Process) -> Iterator[str]:
             yield from _deleted(fd, name, st)
         elif (
             stat.S_ISREG(st.st_mode)
-            and not _own(name, (tree.job.base + "/", *tree.job.own))
+            and not name.endswith(" (deleted)")
+            and not name.startswith((*OWN, tree.job.base + "/", *tree.job.own))
             and procfs.flags(p.pid, fd) & os.O_ACCMODE
         ):
             yield (
                 f"has {name} open for writing (descriptor {fd}), which lies outside the job's folder: "
                 "it would not be carried along; write below the job's folder"
             )
-
-
-def _is_queue(pid: int, fd: int) -> bool:
-    with contextlib.suppress(OSError):
-        return syscalls.file_system(f"/proc/{pid}/fd/{fd}") == syscalls.MQUEUE
-    return False
 
 
 def _watches(tree: _Tree, p: Process) -> Iterator[str]:
@@ -322,7 +310,9 @@ def _nameless(pids: Sequence[int]) -> dict[int, str]:
 
 def _undelivered(tree: _Tree, p: Process) -> Iterator[str]:
     """Files on a file system of the network that no other machine would mount for the job."""
-    points = _network_points(p.pid, tree.job)
+    declared = (tree.job.base + "/", *tree.job.own)
+    mounted = mount_lines(procfs.text(p.pid, "mountinfo"))
+    points = [x for x in mounted if x.kind in NETWORK and not (x.point + "/").startswith(declared)]
     for fd, name in procfs.descriptors(p.pid) if points else ():
         where = next((x for x in points if name.startswith(x.point.rstrip("/") + "/")), None)
         if where is not None:
@@ -330,16 +320,6 @@ def _undelivered(tree: _Tree, p: Process) -> Iterator[str]:
                 f"has {name} open (descriptor {fd}), which lies on {where.point} ({where.kind}), and no other machine mounts "
                 "that: declare it under [[mounts]] in the job file"
             )
-
-
-def _network_points(pid: int, job: Job) -> list[MountLine]:
-    lines = mount_lines(procfs.text(pid, "mountinfo"))
-    declared = (job.base + "/", *job.own)
-    return [x for x in lines if x.kind in NETWORK and not (x.point + "/").startswith(declared)]
-
-
-def _own(name: str, folders: tuple[str, ...]) -> bool:
-    return name.endswith(" (deleted)") or name.startswith((*OWN, *folders))
 
 
 def _deleted(fd: int, name: str, st: os.stat_result) -> Iterator[str]:
@@ -403,10 +383,6 @@ def _tcp(tree: _Tree, p: Process) -> Iterator[str]:
     if tree.job.tcp == "forbid":
         for fd, there in _outside(p.pid):
             yield f'is connected to {there} (descriptor {fd}), which tcp = "forbid" rules out: close it, or say tcp = "close"'
-
-
-def _unaccepted(tree: _Tree, p: Process) -> Iterator[str]:
-    if tree.job.tcp == "forbid":
         for fd, there in _waiting(p.pid):
             yield (
                 f"has a connection from {there} that it has not accepted yet (descriptor {fd}), which "
@@ -436,18 +412,18 @@ def _mappings(_: _Tree, p: Process) -> Iterator[str]:
             yield "has memory that the kernel shows to nobody else (memfd_secret): do without it, as most programs can"
             return
         there = f"/proc/{p.pid}/map_files/{m.start:x}-{m.end:x}"
-        if HUGE.match(m.name) or (m.name.startswith(PERHAPS_HUGE) and _is_huge(there)):
+        if HUGE.match(m.name) or (m.name.startswith(PERHAPS_HUGE) and _lies_on(there, syscalls.HUGETLB)):
             yield f"has mapped huge pages ({m.name.removesuffix(' (deleted)')}), {RESERVED}"
             return
     for fd, name in procfs.descriptors(p.pid):
-        if name.startswith(PERHAPS_HUGE) and _is_huge(f"/proc/{p.pid}/fd/{fd}"):
+        if name.startswith(PERHAPS_HUGE) and _lies_on(f"/proc/{p.pid}/fd/{fd}", syscalls.HUGETLB):
             yield f"has huge pages ({name.removesuffix(' (deleted)')}, descriptor {fd}), {RESERVED}"
             return
 
 
-def _is_huge(path: str) -> bool:
+def _lies_on(path: str, file_system: int) -> bool:
     with contextlib.suppress(OSError):
-        return syscalls.file_system(path) == syscalls.HUGETLB
+        return syscalls.file_system(path) == file_system
     return False
 
 
@@ -471,7 +447,7 @@ def _network(tree: _Tree, p: Process) -> Iterator[str]:
         yield f"has the network link {name}, which no other machine makes for the job: remove it (ip link delete {name})"
 
 
-Check = Callable[[_Tree, Process], Iterable[str]]
+Check = Callable[[_Tree, Process], Iterable[str]]  # yields the second half of a sentence
 CHECKS: tuple[Check, ...] = (
     _anonymous,
     _files,
@@ -480,7 +456,6 @@ CHECKS: tuple[Check, ...] = (
     _undelivered,
     _sockets,
     _tcp,
-    _unaccepted,
     _controlling,
     _traced,
     _nested,
@@ -493,39 +468,31 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-def _fuse(root: int) -> list[str]:
-    try:
-        lines = mount_lines(procfs.text(root, "mountinfo"))
-    except OSError:
-        return []
-    inside = _link(f"/proc/{root}/ns/mnt") != _link("/proc/self/ns/mnt")
-    return [
-        f"{x.point} is a FUSE file system ({x.kind}), whose server can't be saved: copy what is needed into the job's folder"
-        for x in lines
-        if inside and x.kind.startswith("fuse") and x.kind != "fusectl"
-    ]
-
-
 def _mounts(tree: _Tree) -> list[str]:
-    """Mounts that the job made by itself."""
+    """FUSE file systems, and other mounts that the job made by itself."""
+    if _link(f"/proc/{tree.root}/ns/mnt") == _link("/proc/self/ns/mnt"):
+        return []
     try:
         lines = mount_lines(procfs.text(tree.root, "mountinfo"))
     except OSError:
         return []
-    if not tree.job.mounts or _link(f"/proc/{tree.root}/ns/mnt") == _link("/proc/self/ns/mnt"):
-        return []
+    found = [
+        f"{x.point} is a FUSE file system ({x.kind}), whose server can't be saved: copy what is needed into the job's folder"
+        for x in lines
+        if x.kind.startswith("fuse") and x.kind != "fusectl"
+    ]
+    if not tree.job.mounts:
+        return found
     known = Counter([*OF_EACH_JOB, *(f"/proc/{name}" for name in PROC_OF_MACHINE), *tree.job.mounts])
-    left = []
+    first = next(p for p in tree.processes if p.pid == tree.root)
     for x in lines:
         known[x.point] -= 1
-        left += [x] if known[x.point] < 0 else []
-    first = next(p for p in tree.processes if p.pid == tree.root)
-    return [
-        f"{first} has {x.kind} mounted on {x.point}, which is none of the mounts that the job gets on each machine: unmount "
-        "it, or have the files in the job's folder"
-        for x in left
-        if not x.kind.startswith("fuse")
-    ]
+        if known[x.point] < 0 and not x.kind.startswith("fuse"):
+            found.append(
+                f"{first} has {x.kind} mounted on {x.point}, which is none of the mounts that the job gets on each machine: "
+                "unmount it, or have the files in the job's folder"
+            )
+    return found
 
 
 def _link(path: str) -> str:

@@ -10,9 +10,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from spotsurfer_agent.chunks.fingerprints import Index, is_pages_name
+from spotsurfer_agent.chunks.writer import Writer
 from spotsurfer_agent.criu.images import StreamError
 from spotsurfer_agent.save.memory_reserve import Closed, Reserve
-from spotsurfer_agent.save.pages import Pages, Taker
+from spotsurfer_agent.save.pages import Pages
 from spotsurfer_agent.save.precopy import Aheads, Copied
 from spotsurfer_agent.save.stream import Passed, Receiver, Sink
 
@@ -24,9 +25,9 @@ BUFFER_BYTES = 1 << 18
 class Intake:
     """One dump's image. CRIU is started when it is there. `folder` gets the files that are not memory pages."""
 
-    def __init__(self, folder: Path, memory: Reserve, writer: Taker, base: Index | None) -> None:
+    def __init__(self, folder: Path, memory: Reserve, writer: Writer, base: Index | None) -> None:
         """Raises StreamError and OSError."""
-        self._folder = folder
+        self._folder, self._memory = folder, memory
         self.pages = Pages(memory, writer, base)
         self._aheads: Aheads | None = None
         self._passed: dict[str, Passed] = {}
@@ -111,10 +112,9 @@ class Intake:
         if self._aheads is not None:
             self._aheads.close()
 
-    def close(self, *, keeps_memory: bool = False) -> None:
-        """Stop; a CRIU that still sends fails, and the job runs on. Idempotent. `keeps_memory`: another intake will use it."""
-        if not keeps_memory:
-            self.pages.free()
+    def close(self) -> None:
+        """Stop; a CRIU that still sends fails, and the job runs on. Idempotent."""
+        self._memory.close()  # readers that wait for some get an error
         self._receiver.close()
         self.pages.abandon()
         self.unwatch()

@@ -71,13 +71,12 @@ class Reserve:
         self._change = threading.Condition()
         self._free: deque[Block] = deque()
         self._tails: list[Span] = []
-        self._made, self._closed, self._shrinks = 0, False, False
+        self._made, self._closed = 0, False
         self.waited_seconds = 0.0
         self._used_first = 0  # tries left
         for _ in range(min(self._limit, -(-touched_bytes // block_bytes))):
             self._free.append(Block(block_bytes))
             self._made += 1
-        self.touched_bytes = self._made * block_bytes
 
     def touch(self, wanted_bytes: int) -> None:
         """Have so much free memory that was touched before, as far as the limit allows."""
@@ -108,7 +107,7 @@ class Reserve:
     def take(self) -> Span:
         """A span to write to; waits if the limit is reached. Raises Closed and Exhausted."""
         with self._change:
-            if self._used_first and self._made * self._size >= USED_FIRST_BYTES and not self._is_there():
+            if self._used_first and self.held_bytes >= USED_FIRST_BYTES and not self._is_there():
                 back = self._change.wait_for(lambda: self._closed or self._is_there(), USED_FIRST_SECONDS)
                 self._used_first -= not back
             while not (self._closed or self._is_there() or self._made < self._limit):
@@ -117,19 +116,19 @@ class Reserve:
                 raise Closed
             if self._tails:
                 return self._tails.pop()
-            if self._free:
-                return self._whole(self._free.popleft())
-            self._made += 1
-        try:
-            block = Block(self._size)
-        except OSError:
-            with self._change:
-                self._limit = self._made = self._made - 1  # the machine has no more: go on with what there is
-                if self._made < 2:
-                    raise
-            return self.take()
-        with self._change:
-            return self._whole(block)
+            block = self._free.popleft() if self._free else None
+            self._made += block is None
+        if block is None:
+            try:
+                block = Block(self._size)
+            except OSError:
+                with self._change:
+                    self._limit = self._made = self._made - 1  # the machine has no more: go on with what there is
+                    if self._made < 2:
+                        raise
+                return self.take()
+        block.spans = 1
+        return Span(memoryview(block.memory), block)
 
     def _is_there(self) -> bool:
         return bool(self._free or self._tails)
@@ -142,10 +141,6 @@ class Reserve:
             raise Exhausted(
                 0, f"nothing of the image was sent for {PATIENCE_SECONDS:.0f} s: the store is too slow or does not answer"
             )
-
-    def _whole(self, block: Block) -> Span:
-        block.spans = 1
-        return Span(memoryview(block.memory), block)
 
     def rest(self, span: Span, used: int) -> None:
         """Only the first `used` bytes of a span are needed: the rest may serve somebody else."""
@@ -172,21 +167,8 @@ class Reserve:
             idle = [t for t in self._tails if t.block is block]
             if block.spans == len(idle):
                 self._tails = [t for t in self._tails if t.block is not block]
-                self._drop_or_keep(block)
+                self._free.append(block)
             self._change.notify()
-
-    def _drop_or_keep(self, block: Block) -> None:
-        if self._shrinks:
-            self._made -= 1
-        else:
-            self._free.append(block)
-
-    def shrink(self) -> None:
-        """Everything was read: what comes back goes back to the machine."""
-        with self._change:
-            self._shrinks = True
-            self._made -= len(self._free)
-            self._free.clear()
 
     def close(self) -> None:
         """Give the memory back as soon as its last user lets go of it; a caller that waits gets Closed. Idempotent."""
@@ -205,27 +187,14 @@ def _advise(memory: mmap.mmap, advice: int) -> bool:
     return True
 
 
-# ---------------------------------------------------------------- how much
+def wanted(image_bytes: int, new_share: float | None, allowed_bytes: int, *, final: bool) -> tuple[int, int]:
+    """How much memory to touch before the freeze, and the limit. `new_share` of the pages is probably not in the base.
 
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What an image will probably need. `touched` before the freeze, `limit` at most."""
-
-    touched_bytes: int
-    limit_bytes: int
-    fits: bool  # the freeze need not wait for the store
-
-
-def wanted(image_bytes: int, new_share: float | None, allowed_bytes: int, *, final: bool) -> Wanted:
-    """How much memory to take. `new_share` of the pages is probably not in the base; None: there is no base."""
-    need = image_bytes + SLACK_BYTES
-    if new_share is not None:
-        need = int(image_bytes * min(1.0, CAUTION * new_share)) + SLACK_BYTES
-    if final:
-        limit = min(FINAL_BYTES, allowed_bytes)
-        return Wanted(min(need, limit), limit, need <= limit)
-    return Wanted(min(need, allowed_bytes), allowed_bytes, need <= allowed_bytes)
+    None: there is no base.
+    """
+    limit = min(FINAL_BYTES, allowed_bytes) if final else allowed_bytes
+    new_bytes = image_bytes if new_share is None else int(image_bytes * min(1.0, CAUTION * new_share))
+    return min(new_bytes + SLACK_BYTES, limit), limit
 
 
 def image_bytes(pids: list[int]) -> int:
@@ -238,11 +207,8 @@ def image_bytes(pids: list[int]) -> int:
 
 def guessed_bytes(pids: list[int]) -> int:
     """About as many, from counters alone if nothing is shared; they may be wrong by some megabytes for each processor."""
-    return sum(_told(pid, "status", (b"RssAnon:", b"VmSwap:")) if not _shares(pid) else image_bytes([pid]) for pid in pids)
-
-
-def _shares(pid: int) -> bool:
-    return _told(pid, "status", (b"RssShmem:",)) > 0
+    shares = {pid: _told(pid, "status", (b"RssShmem:",)) > 0 for pid in pids}
+    return sum(image_bytes([p]) if shares[p] else _told(p, "status", (b"RssAnon:", b"VmSwap:")) for p in pids)
 
 
 def _told(pid: int, file: str, names: tuple[bytes, ...]) -> int:

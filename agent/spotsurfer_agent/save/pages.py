@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from spotsurfer_wire.crypto import Keys
 from spotsurfer_wire.linux.buffers import PAGE
 from spotsurfer_wire.manifest import Entry, Extents, Stored
 
@@ -35,21 +33,13 @@ from spotsurfer_agent.chunks.fingerprints import (
     joined,
     pairs,
 )
+from spotsurfer_agent.chunks.writer import Writer
 from spotsurfer_agent.criu.images import StreamError
 from spotsurfer_agent.save.memory_reserve import Reserve, Span
 from spotsurfer_agent.save.stream import Sink
 
-# ---- Page files: from which chunk each page comes, and the file's entry in the manifest
-
+WINDOW_BYTES = 1 << 20  # compared with the base at once
 _UNSEEN = -3  # nothing is known of this page yet
-
-
-class Numbered(Protocol):
-    """Numbers chunks: `chunks.writer.Writer`."""
-
-    def index_of(self, chunk: Stored) -> int:
-        """Its number in the manifest's table."""
-        ...
 
 
 @dataclass(slots=True)
@@ -57,7 +47,6 @@ class PageFile:
     """One file of memory pages: what is known of each page so far, by number."""
 
     name: str
-    follower: Follower | None
     count: int = 0
     prints: list[bytes] = field(default_factory=list)
     where: list[Numbers] = field(default_factory=list)  # positions in the base, as they passed
@@ -75,7 +64,7 @@ class PageFile:
         whole, self.prints = b"".join(self.prints), []
         return whole
 
-    def table(self, base: Index | None, writer: Numbered) -> tuple[Numbers, Numbers]:
+    def table(self, base: Index | None, writer: Writer) -> tuple[Numbers, Numbers]:
         """Of each page the chunk (ZERO for none) and the page within it. Raises what its chunks raise."""
         chunk = np.full(self.count, _UNSEEN, dtype=np.int32)
         page = np.zeros(self.count, dtype=np.int32)
@@ -89,7 +78,7 @@ class PageFile:
             page[numbers] = np.arange(len(numbers))
         return chunk, page
 
-    def _refer(self, base: Index, writer: Numbered, chunk: Numbers, page: Numbers) -> None:
+    def _refer(self, base: Index, writer: Writer, chunk: Numbers, page: Numbers) -> None:
         """Fill in the pages that the base has."""
         where = np.concatenate(self.where) if self.where else np.full(self.count, NEW, dtype=np.int64)
         for numbers, positions in self.found:
@@ -131,7 +120,7 @@ class Composed:
         early, late = (np.frombuffer(f.all_prints(), dtype=np.uint64).reshape(-1, PRINT // 8) for f in (self.early, self.late))
         return self._chosen(early, late).tobytes()
 
-    def table(self, base: Index | None, writer: Numbered) -> tuple[Numbers, Numbers]:
+    def table(self, base: Index | None, writer: Writer) -> tuple[Numbers, Numbers]:
         """As of a plain file."""
         (chunk, page), (late_chunk, late_page) = (f.table(base, writer) for f in (self.early, self.late))
         return self._chosen(chunk, late_chunk), self._chosen(page, late_page)
@@ -142,29 +131,6 @@ class Composed:
         out = early.take(self.source, axis=0)  # 20 times as fast as by masks; -1 takes the last one, which is mended at once
         out[self.source < 0] = late
         return out
-
-
-def entry_of(file: PageFile | Composed, base: Index | None, writer: Numbered) -> Entry:
-    """The file as an entry. Raises StreamError for a page of which nothing is known, and what its chunks raise."""
-    chunk, page = file.table(base, writer)
-    if (chunk == _UNSEEN).any():
-        raise StreamError(0, f"pages of {file.name} got lost on the way")
-    return Entry(file.name, "file", 0o600, size=file.count * PAGE, extents=Extents.of_table(joined(chunk, page)))
-
-
-# ---- Pages on their way to chunks
-
-WINDOW_BYTES = 1 << 20  # compared with the base at once
-
-
-class Taker(Numbered, Protocol):
-    """Takes chunks: `chunks.writer.Writer`."""
-
-    keys: Keys  # of the lineage
-
-    def add(self, data: memoryview, done: Callable[[], None]) -> Future[Stored]:
-        """One chunk; `done` is called when the memory is no longer needed."""
-        ...
 
 
 @dataclass(slots=True)
@@ -181,7 +147,7 @@ class Batch:
 class Pages:
     """The page files of one save."""
 
-    def __init__(self, reserve: Reserve, writer: Taker, base: Index | None) -> None:
+    def __init__(self, reserve: Reserve, writer: Writer, base: Index | None) -> None:
         self._reserve, self._writer, self._base = reserve, writer, base
         self._files: list[PageFile | Composed] = []
         self._batches: deque[Batch] = deque()
@@ -200,10 +166,9 @@ class Pages:
 
     def part(self, name: str, *, compared: bool = True) -> tuple[Sink, PageFile]:
         """A sink for pages of a composed file. `compared` with the base as they pass, or only when they are sent."""
+        file = PageFile(name)
         if compared and self._base is not None:
-            file = PageFile(name, Follower(self._base, name))
-            return _Matching(self, file, Printer(self._writer.keys)), file
-        file = PageFile(name, None)
+            return _Matching(self, file, Follower(self._base, name), Printer(self._writer.keys)), file
         return _Plain(self, file), file
 
     def composed(self, file: Composed) -> None:
@@ -245,17 +210,22 @@ class Pages:
             self._change.notify_all()
         self._thread.join()
 
-    def free(self) -> None:
-        """Let the memory go; readers that wait for some get an error."""
-        self._reserve.close()
-
     def prints(self) -> list[tuple[str, bytes]]:
         """The fingerprints of the pages of each file; after `finish`, and once."""
         return [(f.name, f.all_prints()) for f in self._files]
 
     def entries(self) -> list[Entry]:
-        """Each file as an entry; after `finish`, and once the writer was flushed. Raises what its chunks raise."""
-        return [entry_of(f, self._base, self._writer) for f in self._files]
+        """Each file as an entry; after `finish`, and once the writer was flushed. Raises what its chunks raise.
+
+        Raises StreamError for a page of which nothing is known.
+        """
+        return [self._entry(f) for f in self._files]
+
+    def _entry(self, file: PageFile | Composed) -> Entry:
+        chunk, page = file.table(self._base, self._writer)
+        if (chunk == _UNSEEN).any():
+            raise StreamError(0, f"pages of {file.name} got lost on the way")
+        return Entry(file.name, "file", 0o600, size=file.count * PAGE, extents=Extents.of_table(joined(chunk, page)))
 
     @property
     def read_bytes(self) -> int:
@@ -290,7 +260,7 @@ class Pages:
             printer: Printer | None = None
             while (batch := self._next()) is not None:
                 printer = printer or Printer(self._writer.keys)
-                self._chunks(batch, printer)
+                self._send(batch, printer)
         except BaseException as e:
             self.failure = e
             self._reserve.close()  # a reader that waits for memory must hear of it
@@ -303,11 +273,12 @@ class Pages:
                 self._change.wait()
             return self._batches.popleft()
 
-    def _chunks(self, batch: Batch, printer: Printer) -> None:
-        view, numbers, prints = batch.span.view[: len(batch.numbers) * PAGE], batch.numbers, batch.prints
-        if not prints:
-            prints = batch.file.prints[batch.slot] = printer.of_pages(view)
-        here = pairs(prints)
+    def _send(self, batch: Batch, printer: Printer) -> None:
+        """Drop what the base has or nobody wants, and cut the rest into chunks by the content of its pages."""
+        view, numbers = batch.span.view[: len(batch.numbers) * PAGE], batch.numbers
+        if not batch.prints:
+            batch.prints = batch.file.prints[batch.slot] = printer.of_pages(view)
+        here = pairs(batch.prints)
         known = self._base.find(here) if self._base is not None else np.full(len(here), NEW)
         known[empty(view)] = ZERO
         wanted = known == NEW if batch.file.stale is None else (known == NEW) & ~batch.file.stale[numbers]
@@ -316,23 +287,15 @@ class Pages:
             drop = known != NEW
             batch.file.found.append((numbers[drop], known[drop]))
             compact(view, kept)
-            numbers, prints = numbers[kept], here[kept].tobytes()
-        self._send(batch, view, numbers, prints)
-
-    def _send(self, batch: Batch, view: memoryview, numbers: Numbers, prints: bytes) -> None:
-        begin = 0
-        for end in _ends(prints) if prints else ():
-            self._reserve.use(batch.span)
-            future = self._writer.add(view[begin * PAGE : end * PAGE], partial(self._reserve.give, batch.span))
-            batch.file.sent.append((numbers[begin:end], future))
-            begin = end
+            numbers, here = numbers[kept], here[kept]
+        begin, ends = 0, Cutter().cuts(here)
+        for end in ends if ends[-1:] == [len(here)] else [*ends, len(here)]:
+            if begin < end:
+                self._reserve.use(batch.span)
+                future = self._writer.add(view[begin * PAGE : end * PAGE], partial(self._reserve.give, batch.span))
+                batch.file.sent.append((numbers[begin:end], future))
+                begin = end
         self._reserve.give(batch.span)
-
-
-def _ends(prints: bytes) -> list[int]:
-    """The ends of chunks, by the content of the pages; the last one at the end of these pages."""
-    ends, count = Cutter().cuts(pairs(prints)), len(prints) // PRINT
-    return ends if ends and ends[-1] == count else [*ends, count]
 
 
 def compact(view: memoryview, kept: Numbers) -> None:
@@ -386,9 +349,8 @@ class _Matching:
     While one window is filled a thread compares the other one: a job that stands still does not wait for fingerprints.
     """
 
-    def __init__(self, pages: Pages, file: PageFile, printer: Printer) -> None:
-        assert file.follower is not None
-        self._pages, self._file, self._follower, self._printer = pages, file, file.follower, printer
+    def __init__(self, pages: Pages, file: PageFile, follower: Follower, printer: Printer) -> None:
+        self._pages, self._file, self._follower, self._printer = pages, file, follower, printer
         self._window, self._other = (memoryview(bytearray(WINDOW_BYTES)) for _ in range(2))
         self._filled = 0
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="page window")

@@ -170,16 +170,13 @@ class Ahead:
             now, addresses = addresses[: len(room) // PAGE], addresses[len(room) // PAGE :]
             to = address(room)
             for pieces in _batches(_runs(now)):
-                wanted = int(pieces[:, 1].sum())
-                if self._readable(to, wanted, pieces) != wanted:
+                wanted, count = int(pieces[:, 1].sum()), 0
+                with contextlib.suppress(OSError):
+                    count = syscalls.read_memory(self._pid, to, wanted, pieces.ctypes.data, len(pieces))
+                if count != wanted:
                     self._read_all(room[to - address(room) :], pieces)
                 to += wanted
             sink.filled(len(now) * PAGE)
-
-    def _readable(self, to: int, wanted: int, pieces: Ranges) -> int:
-        with contextlib.suppress(OSError):
-            return syscalls.read_memory(self._pid, to, wanted, pieces.ctypes.data, len(pieces))
-        return 0
 
     def _read_all(self, room: Buffer, pieces: Ranges) -> None:
         """Also what the process itself may not read: guard pages that hold something."""

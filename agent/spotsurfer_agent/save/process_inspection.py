@@ -1,4 +1,7 @@
-"""Looks at other processes to name what blocks a save: how they belong together, and what their sockets are."""
+"""Looks at other processes to name what blocks a save: how they belong together, and what their sockets are.
+
+A socket is asked itself (pidfd_getfd), or the kernel's table of Unix sockets is read.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,18 @@ from spotsurfer_wire.linux import procfs, syscalls
 from spotsurfer_agent.host import network
 from spotsurfer_agent.linux import sockets
 
-# ---- Relations of the processes of one tree, and those that CRIU can't make again: sessions, and what two have in common
-
 ASKED_AGAIN, PAUSE_SECONDS = 10, 0.02  # a process started by vfork calls exec within that time, as a rule
+# Families that CRIU saves; for the internet ones, the protocols of sockets that are not raw.
+FAMILIES = frozenset({socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK, socket.AF_PACKET})
+PROTOCOLS = frozenset({socket.IPPROTO_TCP, socket.IPPROTO_UDP, socket.IPPROTO_ICMP, socket.IPPROTO_ICMPV6, 136, 255, 0})
+NAMES = {132: "SCTP", 262: "MPTCP", 33: "DCCP"}
+# What to do about those that have an easy way out.
+REMEDIES = {"MPTCP": "make it use plain TCP (Go programs: GODEBUG=multipathtcp=0)"}
+UDP_CORK = 1  # of linux/udp.h
+SO_DOMAIN, SO_PROTOCOL = 39, 38
+# Of linux/unix_diag.h: what to show, and the numbers of what is shown.
+UDIAG_SHOW_PEER, UDIAG_SHOW_ICONS, UDIAG_SHOW_RQLEN = 4, 8, 16
+UNIX_DIAG_PEER, UNIX_DIAG_ICONS, UNIX_DIAG_RQLEN = 2, 3, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,21 +121,6 @@ def waits_for_exec(parent: int, child: int) -> bool:
     return True
 
 
-# ---- Sockets of another process: asked of the socket itself (pidfd_getfd) and of the kernel's table of Unix sockets
-
-# Families that CRIU saves; for the internet ones, the protocols of sockets that are not raw.
-FAMILIES = frozenset({socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK, socket.AF_PACKET})
-PROTOCOLS = frozenset({socket.IPPROTO_TCP, socket.IPPROTO_UDP, socket.IPPROTO_ICMP, socket.IPPROTO_ICMPV6, 136, 255, 0})
-NAMES = {132: "SCTP", 262: "MPTCP", 33: "DCCP"}
-# What to do about those that have an easy way out.
-REMEDIES = {"MPTCP": "make it use plain TCP (Go programs: GODEBUG=multipathtcp=0)"}
-UDP_CORK = 1  # of linux/udp.h
-SO_DOMAIN, SO_PROTOCOL = 39, 38
-# Of linux/unix_diag.h: what to show, and the numbers of what is shown.
-UDIAG_SHOW_PEER, UDIAG_SHOW_ICONS, UDIAG_SHOW_RQLEN = 4, 8, 16
-UNIX_DIAG_PEER, UNIX_DIAG_ICONS, UNIX_DIAG_RQLEN = 2, 3, 4
-
-
 def odd_kind(pid: int, fd: int) -> str | None:
     """The name of a family or protocol that can't be saved; None for a usual socket, or one that is gone."""
     with contextlib.suppress(OSError):
@@ -141,14 +138,10 @@ def corked(pid: int, fd: int) -> bool:
     """Whether a UDP socket holds back what was written to it until more comes (UDP_CORK, MSG_MORE)."""
     with contextlib.suppress(OSError), syscalls.borrowed_socket(pid, fd) as s:
         if s.family in (socket.AF_INET, socket.AF_INET6) and s.type == socket.SOCK_DGRAM and s.proto in (0, socket.IPPROTO_UDP):
-            return bool(s.getsockopt(socket.IPPROTO_UDP, UDP_CORK)) and _unsent(s) > 0
+            unsent = bytearray(4)
+            fcntl.ioctl(s, termios.TIOCOUTQ, unsent)
+            return bool(s.getsockopt(socket.IPPROTO_UDP, UDP_CORK)) and any(unsent)
     return False
-
-
-def _unsent(s: socket.socket) -> int:
-    told = bytearray(4)
-    fcntl.ioctl(s, termios.TIOCOUTQ, told)
-    return int.from_bytes(told, "little")
 
 
 def outside(pid: int, fd: int) -> str | None:
@@ -203,8 +196,9 @@ def unix_sockets(pid: int) -> UnixSockets:
     """
     found = UnixSockets({}, {}, {})
     show = UDIAG_SHOW_PEER | UDIAG_SHOW_ICONS | UDIAG_SHOW_RQLEN
-    with contextlib.suppress(OSError):
-        for entry in _asked(pid, struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, show, 0, 0)):
+    request = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, show, 0, 0)
+    with contextlib.suppress(OSError), _diagnosis(pid) as s:
+        for entry in sockets.diag_entries(s, request):
             inode = struct.unpack_from("=I", entry, 4)[0]
             for kind, words in _attributes(entry):
                 if kind == UNIX_DIAG_PEER and words[0]:
@@ -244,8 +238,3 @@ def _diagnosis(pid: int) -> Iterator[socket.socket]:
             yield s
     finally:
         os.close(net)
-
-
-def _asked(pid: int, request: bytes) -> list[bytes]:
-    with _diagnosis(pid) as s:
-        return list(sockets.diag_entries(s, request))

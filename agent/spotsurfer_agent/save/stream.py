@@ -18,7 +18,9 @@ import select
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -27,88 +29,40 @@ from spotsurfer_agent.criu import images
 from spotsurfer_agent.criu.images import StreamError
 from spotsurfer_agent.host import shim_protocol
 
-# ---- Lanes: copy one pipe's bytes on several processors, because only one reader at a time copies from a pipe.
-#
-# The references that CRIU's pipe holds are moved on to pipes of our own, which costs next to nothing, and each of those has a
-# thread that copies. Nothing counts as read before it was copied: rule 1 above.
-
-COUNT = 2  # more than memory takes at once is of no use
+SOCKET = "streamer-capture.sock"
+LANES = 2  # more than memory takes at once is of no use
 PIECE_BYTES = 4 << 20  # at once: the other lane is to get some, too
 WORTH_BYTES = 4 << 20  # for less room than this, one reader is as fast
 
 
 class Lane:
-    """A pipe and the thread that copies what is in it."""
+    """A pipe of our own, and the copy of what is in it."""
 
     def __init__(self) -> None:
-        self._out, self._in = os.pipe()
-        self.size = images.widen_pipe(self._in)
-        self._change = threading.Condition()
-        self._room: memoryview | None = None
-        self._failure: OSError | None = None
-        self._over = False
-        self._thread = threading.Thread(target=self._work, name="image lane", daemon=True)
-        self._thread.start()
+        self.out, self.into = os.pipe()
+        self.size = images.widen_pipe(self.into)
+        self.copy: Future[None] | None = None
 
-    def take(self, fd: int, room: memoryview) -> int | None:
-        """Move what is in a pipe here and begin to copy it into the room. Bytes; 0 at its end; None if nothing is there yet.
-
-        Waits until what it took before was copied. Raises OSError.
-        """
-        self.settled()
-        try:
-            count = os.splice(
-                fd, self._in, min(len(room), self.size, PIECE_BYTES), flags=os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE
-            )
-        except BlockingIOError:
-            return None
-        if count:
-            with self._change:
-                self._room = room[:count]
-                self._change.notify_all()
-        return count
-
-    def settled(self) -> None:
+    def settle(self) -> None:
         """Wait until everything was copied. Raises OSError."""
-        with self._change:
-            while self._room is not None and self._failure is None:
-                self._change.wait()
-            if self._failure is not None:
-                raise self._failure
-
-    def close(self) -> None:
-        """Ends the thread, when what was taken is copied."""
-        with self._change:
-            self._over = True
-            self._change.notify_all()
-        self._thread.join()
-        for fd in (self._out, self._in):
-            os.close(fd)
-
-    def _work(self) -> None:
-        while (room := self._next()) is not None:
-            try:
-                while room:
-                    room = room[os.readv(self._out, [room]) :]
-            except OSError as e:
-                self._failure = e
-            with self._change:
-                self._room = None
-                self._change.notify_all()
-
-    def _next(self) -> memoryview | None:
-        with self._change:
-            while self._room is None and not self._over:
-                self._change.wait()
-            return self._room
+        copy, self.copy = self.copy, None
+        try:
+            if copy is not None:
+                copy.result()
+        finally:
+            del copy  # or what it raises would hold itself, and with it the memory of the save
 
 
 class Lanes:
-    """Several of them, taken in turn."""
+    """Copy one pipe's bytes on several processors, because only one reader at a time copies from a pipe.
+
+    The references that CRIU's pipe holds are moved on to pipes of our own, which costs next to nothing, and threads copy what
+    is in these. Nothing counts as read before it was copied: rule 1 above.
+    """
 
     def __init__(self) -> None:
-        self._lanes = [Lane() for _ in range(COUNT)]
-        self._turn = 0
+        self._lanes = deque(Lane() for _ in range(LANES))
+        self._pool = ThreadPoolExecutor(LANES, thread_name_prefix="image lane")
 
     def fill(self, fd: int, room: memoryview, wait: Callable[[], None]) -> int:
         """Fill the room from a pipe; less than that only at the pipe's end. `wait` is called while nothing is there yet.
@@ -116,25 +70,35 @@ class Lanes:
         Raises OSError, and what `wait` raises.
         """
         rest = room
-        while rest and (count := self._lanes[self._turn].take(fd, rest)) != 0:
-            if count is None:
+        while rest:
+            lane = self._lanes[0]
+            lane.settle()
+            try:
+                most = min(len(rest), lane.size, PIECE_BYTES)
+                count = os.splice(fd, lane.into, most, flags=os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE)
+            except BlockingIOError:
                 wait()
                 continue
-            self._turn = (self._turn + 1) % len(self._lanes)
+            if not count:
+                break
+            lane.copy = self._pool.submit(_copy, lane.out, rest[:count])
+            self._lanes.rotate()
             rest = rest[count:]
         for lane in self._lanes:
-            lane.settled()
+            lane.settle()
         return len(room) - len(rest)
 
     def close(self) -> None:
-        """End the threads."""
+        """End the threads, when what was taken is copied."""
+        self._pool.shutdown()
         for lane in self._lanes:
-            lane.close()
+            os.close(lane.out)
+            os.close(lane.into)
 
 
-# ---- The receiver
-
-SOCKET = "streamer-capture.sock"
+def _copy(fd: int, room: memoryview) -> None:
+    while room:
+        room = room[os.readv(fd, [room]) :]
 
 
 class Sink(Protocol):
@@ -177,18 +141,13 @@ class Receiver:
         self._lock = threading.Lock()  # held while one announcement is taken in
         self._readers: list[threading.Thread] = []
         self._control: socket.socket | None = None
-        self._failure: BaseException | None = None
+        self.failure: BaseException | None = None  # the first thing that went wrong
         self._closed = self._hung_up = False
         self.received_bytes = 0
         self._listener = shim_protocol.listen(self._path)
         self._stop, self._stopper = os.pipe()  # readable when all are to stop
         self._thread = threading.Thread(target=self._serve, name="image stream", daemon=True)
         self._thread.start()
-
-    @property
-    def failure(self) -> BaseException | None:
-        """The first thing that went wrong."""
-        return self._failure
 
     def drained(self, timeout_seconds: float) -> bool:
         """Whether everything that CRIU announced so far was read to its end. CRIU stands at its hook or has ended.
@@ -198,21 +157,14 @@ class Receiver:
         end = time.monotonic() + timeout_seconds
         while True:
             readers = self._announced()
-            if readers is not None and self._wait(readers, end):
-                self._raise()
-                return True
-            if time.monotonic() >= end:
-                self._raise()
-                return False
+            for thread in readers or ():  # none can be added meanwhile: CRIU stands still
+                thread.join(max(0.0, end - time.monotonic()))
+            done = readers is not None and not any(thread.is_alive() for thread in readers)
+            if done or time.monotonic() >= end:
+                if self.failure is not None:
+                    raise self.failure
+                return done
             time.sleep(0.001)
-
-    def _wait(self, readers: list[threading.Thread], end: float) -> bool:
-        """Whether they all ended. None can be added meanwhile: CRIU stands still."""
-        for thread in readers:
-            thread.join(max(0.0, end - time.monotonic()))
-            if thread.is_alive():
-                return False
-        return True
 
     def _announced(self) -> list[threading.Thread] | None:
         """All readers, or None while an announcement lies unread."""
@@ -221,10 +173,6 @@ class Receiver:
             if source is not None and _ready(source.fileno(), 0):
                 return None
             return list(self._readers)
-
-    def _raise(self) -> None:
-        if self._failure is not None:
-            raise self._failure
 
     def close(self) -> None:
         """Stop receiving; a CRIU that still sends gets a broken pipe and lets its job run on. Idempotent."""
@@ -267,9 +215,11 @@ class Receiver:
     def _take(self, control: socket.socket) -> bool:
         """One announcement becomes a running reader, in one step for callers of `drained`. False: CRIU hung up."""
         with self._lock:
-            name = _name(control)
+            name = images.file_name(control)
             if name is None:
                 return False
+            if not name or "/" in name or name.startswith("."):
+                raise StreamError(0, f"CRIU announced an image file named {name!r}")
             pipe = images.receive_descriptor(control, name)
             if pipe is None:
                 return False
@@ -342,8 +292,8 @@ class Receiver:
 
     def _fail(self, e: BaseException) -> None:
         """Remember it, and let every other pipe break too: CRIU must not come to its end."""
-        if self._failure is None:
-            self._failure = e
+        if self.failure is None:
+            self.failure = e
         self._halt()
 
     def _halt(self) -> None:
@@ -358,11 +308,3 @@ def _ready(fd: int, timeout_ms: int | None, other: int | None = None) -> bool:
         if each is not None:
             look.register(each, select.POLLIN)
     return bool(look.poll(timeout_ms))
-
-
-def _name(control: socket.socket) -> str | None:
-    """The file that CRIU wants to send, or None at the end of the conversation. Raises StreamError."""
-    name = images.file_name(control)
-    if name is not None and (not name or "/" in name or name.startswith(".")):
-        raise StreamError(0, f"CRIU announced an image file named {name!r}")
-    return name
