@@ -108,7 +108,8 @@ def attempt_from_row(row: Any) -> Attempt:
     values = dict(row)
     values["state"], values["market"] = AttemptState(row["state"]), Market(row["market"])
     values["pool"] = Pool(**row["pool"])
-    return Attempt(**values | {name: instant(row[name]) for name in TIMES})
+    values |= {name: instant(row[name]) for name in TIMES}
+    return Attempt(**values)
 
 
 LIVING = A.c.state.not_in([str(s) for s in OVER])

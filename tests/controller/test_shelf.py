@@ -131,7 +131,7 @@ def test_secrets_go_when_nothing_is_left_that_could_go_on_with_them(room: Room) 
         rows.save_job(c, replace(job, state=JobState.SUCCEEDED, ended_at=NOW))
     room.keeper.look()
     assert room.store.get(key), "it ended just now"
-    clock.advance(RetentionSection().ended + 1)
+    clock.advance(RetentionSection.model_validate({}).ended + 1)
     room.keeper.look()
     assert room.store.get(key), "a checkpoint that its user keeps may be forked"
     room.shelf.protect(JobId(JOB), protected, False)
