@@ -366,12 +366,12 @@ def test_without_such_a_kernel_nothing_is_copied_ahead(monkeypatch):
 )
 def test_pages_of_a_file_come_from_before_the_freeze_or_from_it(early, source, want):
     late = bytes(x for x in want if x not in early)
-    first, second = (PageFile(n, None, len(x), [bytes([c]) * PRINT for c in x]) for n, x in (("a", early), ("b", late)))
+    first, second = (PageFile(n, len(x), [bytes([c]) * PRINT for c in x]) for n, x in (("a", early), ("b", late)))
     file = Composed("pages-1.img", first, second, np.array(source))
     assert file.all_prints()[::PRINT] == want
 
 
 def test_a_page_that_was_never_copied_is_no_other_one():
-    file = Composed("pages-1.img", PageFile("a", None, 1, [bytes(PRINT)]), PageFile("b", None), np.array([0, 1]))
+    file = Composed("pages-1.img", PageFile("a", 1, [bytes(PRINT)]), PageFile("b"), np.array([0, 1]))
     with pytest.raises(IndexError):
         file.all_prints()

@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from spotsurfer_agent.criu import command
@@ -267,7 +268,8 @@ def test_what_lacks_is_said_with_both_numbers(monkeypatch):
 
 @pytest.mark.parametrize(("lacks", "kind"), [(SHORT, "refused"), ("", "restore")])
 def test_a_machine_without_memory_is_to_blame_and_no_image(tmp_path, monkeypatch, lacks, kind):
-    method = CriuSave(SimpleNamespace(folder=tmp_path))
+    host: Any = SimpleNamespace(folder=tmp_path)
+    method = CriuSave(host)
     (tmp_path / "images/restore.work").mkdir(parents=True)
     (tmp_path / "images/restore.work/restore.log").write_text(MAP + "\n")
     assert blame(method._cause(ShimRefused("criu restore ended with 1"), lacks)) == kind

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from spotsurfer_agent.engines.job_host import KILLED, JobHost, lost_if_killed
@@ -74,7 +75,7 @@ def test_a_shim_of_before_tells_no_kill(tmp_path):
     del pressed["killed"]
     told = {"phase": "running", "cpu_baseline": 0.0, "exit_code": None, "held": False, "log": {}, "pending_final": None}
     for said, near_miss in ({"pressed": pressed}, dataclasses.replace(MISS, killed=False)), ({}, None):
-        host = object.__new__(JobHost)
+        host: Any = object.__new__(JobHost)
         host.folder, host.marks, host._last = tmp_path, Marks(tmp_path), Status(WorkloadState.ABSENT)
         host.shim = SimpleNamespace(ask=lambda _, said=said: {**told, **said}, cgroup=lambda: JobCgroup({UNIFIED: "/gone"}))
         assert host.status().near_miss == near_miss

@@ -198,7 +198,7 @@ def test_letting_the_memory_go_frees_a_reader_that_waits():
     thread.start()
     change: Any = memory._change
     until(lambda: change._waiters)
-    pages.free()
+    memory.close()
     thread.join(5)
     pages.abandon()
     assert ended == [True]

@@ -159,7 +159,7 @@ class CriuSave(SaveMethod):
         with self._or_undone(manifest):
             bag = host.bag(spec)
             # The surroundings of the job's processes; the processes themselves are in the image.
-            plan = host.surroundings(spec, bag)
+            plan = host.world.surroundings(spec, bag, host.scratch())
             if bag.files:
                 who = host.world.account(spec)
                 plan = dataclasses.replace(plan, uid=who.uid, gid=who.gid)

@@ -162,7 +162,7 @@ class JobHost:
             **bag.environment,
         }
         return dataclasses.replace(
-            self.surroundings(spec, bag),
+            self.world.surroundings(spec, bag, self.scratch()),
             argv=[f"{self.base}/{scratch.lay_init(top, self.tools.tini)}", "-g", "--", *begin.words],
             environment=hints.environment(variables, str(self.base)),
             folder=begin.folder,
@@ -170,27 +170,6 @@ class JobHost:
             gid=who.gid,
             groups=who.groups,
             hides=bool(spec.secrets),
-        )
-
-    def surroundings(self, spec: Spec, bag: environment.SecretBag) -> launch.LaunchPlan:
-        """The plan of a job without its processes. It names no control groups: only a shim that runs knows them."""
-        return launch.LaunchPlan(
-            argv=[],
-            environment={},
-            folder="/",
-            uid=0,
-            gid=0,
-            groups=[],
-            root=str(self.folder / "root"),
-            base=str(self.base),
-            scratch=self.scratch(),
-            host=self.world.host,
-            cgroups=[],
-            image=self.world.path,
-            extra=[dataclasses.asdict(m) for m in self.world.brought()],
-            secrets=bag.files,
-            step=spec.step,
-            ports=spec.ports,
         )
 
     def bag(self, spec: Spec) -> environment.SecretBag:

@@ -18,7 +18,7 @@ from spotsurfer_wire.messages import UNPRIVILEGED, Spec
 from spotsurfer_wire.store.port import ObjectStore
 
 from spotsurfer_agent.files import tree
-from spotsurfer_agent.host import network, root_fs, shim_protocol
+from spotsurfer_agent.host import launch, network, root_fs, shim_protocol
 from spotsurfer_agent.prepare.images import cache, cdi
 from spotsurfer_agent.prepare.images.cache import Images, Root
 from spotsurfer_agent.prepare.inputs import delivery
@@ -217,6 +217,27 @@ class World:
     def _devices(self, spec: Spec) -> cdi.Devices:
         """What devices add to a job with an image; without one it has the machine's own libraries. Raises EngineError."""
         return cdi.find(tuple(spec.devices) if spec.image else ())
+
+    def surroundings(self, spec: Spec, bag: SecretBag, scratch: str) -> launch.LaunchPlan:
+        """The plan of a job without its processes. It names no control groups: only a shim that runs knows them."""
+        return launch.LaunchPlan(
+            argv=[],
+            environment={},
+            folder="/",
+            uid=0,
+            gid=0,
+            groups=[],
+            root=str(self._folder / "root"),
+            base=str(self._base),
+            scratch=scratch,
+            host=self.host,
+            cgroups=[],
+            image=self.path,
+            extra=[asdict(m) for m in self.brought()],
+            secrets=bag.files,
+            step=spec.step,
+            ports=spec.ports,
+        )
 
     def digest(self, spec: Spec | None = None) -> str:
         """The image's digest, of the running job or of one to come; "" = none, or not known yet. Raises StoreError."""
