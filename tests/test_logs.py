@@ -30,10 +30,14 @@ def lines() -> Iterator[io.StringIO]:
 def _logged(path: Path) -> Iterator[str]:
     """Names of the events that a file logs."""
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LEVELS and node.args:
-            first = node.args[0]
-            if isinstance(first, ast.Constant) and isinstance(first.value, str):
-                yield first.value
+        if not isinstance(node, ast.Call):
+            continue
+        named: list[ast.expr] = []
+        if isinstance(node.func, ast.Attribute) and node.func.attr in LEVELS:
+            named = node.args[:1]
+        elif isinstance(node.func, ast.Name) and node.func.id == "Repeated":
+            named = node.args[3:4]  # what it logs if its work fails
+        yield from (a.value for a in named if isinstance(a, ast.Constant) and isinstance(a.value, str))
 
 
 def test_the_list_of_events_is_closed_and_holds_nothing_else() -> None:

@@ -133,7 +133,7 @@ def test_one_that_can_not_be_made_moves_nobody_and_is_told() -> None:
     ride = Ride(broken)
     use(ride, 1.0)
     assert len(ride.attempts) == 1
-    assert "can't be had: OSError: no such model" in ride.alarms[0]
+    assert "can't be made: OSError: no such model" in ride.alarms[0]
 
 
 def test_without_the_guard_it_gets_no_less_memory() -> None:

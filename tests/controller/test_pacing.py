@@ -200,7 +200,7 @@ def test_the_operators_size_policy_and_its_table() -> None:
     own: Any = sizes.make("surf", {"stretch": False})
     assert usual._rental._stretch
     assert not own._rental._stretch, "the job's own wins"
-    with pytest.raises(ConfigError, match="stretch, true or false"):
+    with pytest.raises(ConfigError, match="stretch must be true or false"):
         _policies(Settings.model_validate({"policy": {"size": "surf", "surf": {"stretch": 5}}}))
     with pytest.raises(ValueError, match="10, 20, 30 or 60"):
         Settings.model_validate({"size": {"look_seconds": 25}})

@@ -78,13 +78,13 @@ def test_lives_are_those_of_machines_that_ran() -> None:
 
 @pytest.mark.parametrize("wrong", [{"margin": "a"}, {"stay_seconds": None}, {"pause_share": "5%"}], ids=str)
 def test_wrong_settings_are_said(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="numbers"):
+    with pytest.raises(ValueError, match="must be a number"):
         make(wrong)
 
 
 @pytest.mark.parametrize("share", [0, -0.1, 1.5, float("nan")])
 def test_a_share_of_time_is_one(share: float) -> None:
-    with pytest.raises(ValueError, match="pause_share must be above 0"):
+    with pytest.raises(ValueError, match="pause_share must be (above 0|a number)"):
         make({"pause_share": share})
 
 
