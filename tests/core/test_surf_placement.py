@@ -84,7 +84,7 @@ def test_wrong_settings_are_said(wrong: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("share", [0, -0.1, 1.5, float("nan")])
 def test_a_share_of_time_is_one(share: float) -> None:
-    with pytest.raises(ValueError, match="pause_share must be (above 0|a number)"):
+    with pytest.raises(ValueError, match=r"pause_share must be (above 0|a number)"):
         make({"pause_share": share})
 
 
