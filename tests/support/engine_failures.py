@@ -341,7 +341,7 @@ def group_goes_first() -> None:
     begin(e, job())
     until(lambda: e.status().cpu_seconds > 0)
     used, group = e.status().cpu_seconds, e.shim.cgroup()
-    with mock.patch.object(e, "_cgroup", lambda: JobCgroup({c: f"{folder}-gone" for c, folder in group.folders.items()})):
+    with mock.patch.object(e.shim, "cgroup", lambda: JobCgroup({c: f"{folder}-gone" for c, folder in group.folders.items()})):
         assert e.status().cpu_seconds == used
         assert e.status().cpu_seconds == used
     runs(e)
