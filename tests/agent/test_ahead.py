@@ -209,7 +209,7 @@ def test_a_process_that_can_not_be_stopped_is_let_go(restless, tmp_path):
 class Stuck(Store):
     """A store that never gives memory back."""
 
-    def add(self, data, done):
+    def add(self, data, done=None):
         return super().add(data, lambda: None)
 
 

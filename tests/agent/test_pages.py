@@ -180,7 +180,7 @@ def test_a_window_is_filled_while_the_one_before_is_compared(monkeypatch):
 
 def test_letting_the_memory_go_frees_a_reader_that_waits():
     class Stuck(Store):
-        def add(self, data, done):
+        def add(self, data, done=None):
             future: Future[Stored] = Future()
             return future  # never done
 
