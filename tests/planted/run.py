@@ -62,7 +62,7 @@ class Range:
         copy = self._folder / "".join(c if c.isalnum() else "-" for c in fault.name)
         tree.copy_copy(self._master, copy, whole=self._whole)
         fault.plant(copy)
-        in_runtime = self._whole and fault.file.startswith(tree.AGENT)
+        in_runtime = self._whole and fault.file.startswith(tree.IN_RUNTIME)
         if in_runtime:
             tree.build_runtime(copy)
         tree.prove(copy, fault.file if in_runtime else "")

@@ -19,8 +19,10 @@ PACKAGES = {
     "spotsurfer_providers": "providers",
     "spotsurfer_policies": "policies",
     "spotsurfer_agent": "agent",
+    "spotsurfer_wire": "wire",
+    "spotsurfer_lab": "lab",
 }
-AGENT = "agent/spotsurfer_agent/"
+IN_RUNTIME = ("agent/", "wire/")  # folders with the packages of the agent's runtime
 
 
 class Foreign(Exception):
@@ -119,6 +121,6 @@ def prove(root: Path, agent_file: str = "") -> None:
     if command.read_text().splitlines()[0] != f"#!{python(root)}":
         raise Foreign(f"{command} is not run by the copy's interpreter")
     if agent_file:
-        inside = root / "build" / "runtime" / "current" / "site" / agent_file.removeprefix("agent/")
+        inside = root / "build" / "runtime" / "current" / "site" / agent_file.partition("/")[2]
         if inside.read_bytes() != (root / agent_file).read_bytes():
             raise Foreign(f"the runtime of {root} does not have the copy's {agent_file}")
