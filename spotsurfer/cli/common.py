@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spotsurfer.cli.screen import answer_in_json
+from spotsurfer.cli.printing import answer_in_json
 from spotsurfer.model.errors import DISK_FULL, UsageError
 from spotsurfer.ports.clock import SystemClock
 

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from spotsurfer.cli import screen
+from spotsurfer.cli import printing
 from spotsurfer.cli.common import moment_of
-from spotsurfer.cli.screen import clean, complain, is_json, paragraph, put_json, tell, when
+from spotsurfer.cli.printing import clean, complain, is_json, paragraph, put_json, tell, when
 from spotsurfer.common.units import size
 from spotsurfer.model.errors import JobEndedBadly, JobHeld, MoveFailed, SpotsurferError, WaitOver
 from spotsurfer.model.job import ENDED, JobState
@@ -96,7 +96,7 @@ def _after(client: Client, job: str | None, number: int, **asked: object) -> Jso
 
 def line(moment: Json, with_job: bool) -> str | None:
     """One moment for people; None if another one says the same."""
-    said = screen.of_moment(moment)
+    said = printing.of_moment(moment)
     if said is None:
         return None
     job = f"{moment['job'] or '-'} " if with_job else ""

@@ -14,9 +14,9 @@ import typer
 import typer.core
 
 import spotsurfer
+from spotsurfer.cli.command_table import Commands
 from spotsurfer.cli.common import CONTEXT, SESSION, examples
-from spotsurfer.cli.screen import answer_in_json, complain, hush, put, put_json
-from spotsurfer.cli.table import Commands
+from spotsurfer.cli.printing import answer_in_json, complain, hush, put, put_json
 from spotsurfer.model.errors import DISK_FULL, DiskFull, SpotsurferError, UsageError
 
 # ---- Start-up time: keeps typer from loading pydantic for values that need no conversion.

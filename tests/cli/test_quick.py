@@ -9,7 +9,7 @@ import pytest
 from cli.conftest import Call
 from support.fake_service import FakeService
 
-from spotsurfer.cli import table
+from spotsurfer.cli import command_table
 
 # Each takes tens of milliseconds, or brings what does.
 HEAVY = {
@@ -56,10 +56,10 @@ def test_nothing_heavy_is_loaded(job: str, words: list[str], heavy: set[str]) ->
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("module", sorted(table.TABLE))
+@pytest.mark.parametrize("module", sorted(command_table.TABLE))
 def test_the_table_is_what_the_modules_register(module: str) -> None:
-    loaded = table.load(module)
-    assert {name: command.get_short_help_str(1000) for name, command in loaded.items()} == table.TABLE[module]
+    loaded = command_table.load(module)
+    assert {name: command.get_short_help_str(1000) for name, command in loaded.items()} == command_table.TABLE[module]
 
 
 def test_a_plugin_that_breaks_breaks_no_other_command(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

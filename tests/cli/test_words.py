@@ -9,23 +9,23 @@ from cli.conftest import Call
 from spotsurfer_wire.messages import Want
 from support.fake_service import FakeService
 
-from spotsurfer.cli import screen
+from spotsurfer.cli import printing
 from spotsurfer.core.facts.attempt_view import PHASES
 from spotsurfer.model.state_machine import AttemptEvent
 from spotsurfer.model.timeline_events import Kind
 
 
 def test_no_word_is_left_out() -> None:
-    assert set(screen.PHASES) == set(PHASES)
-    assert set(screen.STEPS) == set(AttemptEvent)
-    assert set(screen.KINDS) <= set(Kind)
-    assert set(screen.WANTS) <= set(Want)
+    assert set(printing.PHASES) == set(PHASES)
+    assert set(printing.STEPS) == set(AttemptEvent)
+    assert set(printing.KINDS) <= set(Kind)
+    assert set(printing.WANTS) <= set(Want)
 
 
 def test_columns_are_explained(job: str, call: Call) -> None:
     told, header = call("list", "--help").out, call("list").out.splitlines()[0]
     assert "UNSAVED     work since the newest checkpoint" in told
-    for name in screen.COLUMNS:
+    for name in printing.COLUMNS:
         assert name.upper() in header
 
 
@@ -45,12 +45,12 @@ def test_columns_are_explained(job: str, call: Call) -> None:
     ],
 )
 def test_moments(kind: str, text: str, data: dict[str, Any], said: tuple[str, str] | None) -> None:
-    assert screen.of_moment({"kind": kind, "text": text, "data": data}) == said
+    assert printing.of_moment({"kind": kind, "text": text, "data": data}) == said
 
 
 def test_phases_are_explained_where_they_are_read(job: str, controller: FakeService, call: Call) -> None:
     told = call("list", "--help").out
-    assert all(f"  {name}" in told and meaning in told for name, meaning in screen.PHASES.items())
+    assert all(f"  {name}" in told and meaning in told for name, meaning in printing.PHASES.items())
     assert "phase       running: its command runs\n" in call("show", job).out
     shown = call("list").out
     assert "UNSAVED" in shown and "AT RISK" not in shown

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotsurfer.cli.common import CONTEXT, examples
-from spotsurfer.cli.screen import put
+from spotsurfer.cli.printing import put
 from spotsurfer.common.units import parse_bytes
 from spotsurfer.model.errors import UsageError
 from spotsurfer_lab.cli.common import (

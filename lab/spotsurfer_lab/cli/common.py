@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spotsurfer.cli.common import SESSION, write
-from spotsurfer.cli.screen import console, put, put_json, table, tell
+from spotsurfer.cli.printing import console, put, put_json, table, tell
 from spotsurfer.model.errors import UsageError
 
 if TYPE_CHECKING:

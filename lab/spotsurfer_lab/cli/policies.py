@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from spotsurfer.cli.common import CONTEXT, AsJson, examples, write
-from spotsurfer.cli.screen import put, put_json, table, tell
+from spotsurfer.cli.printing import put, put_json, table, tell
 from spotsurfer.common.plugins import KINDS, TRAINING, plugin, plugins
 from spotsurfer.common.units import counted
 from spotsurfer.model.errors import UsageError

@@ -13,7 +13,7 @@ import typer
 
 from spotsurfer.cli import follow
 from spotsurfer.cli.common import SESSION, Config, examples
-from spotsurfer.cli.screen import put, put_json, table, when
+from spotsurfer.cli.printing import put, put_json, table, when
 from spotsurfer.common.units import counted, parse_bytes, size
 from spotsurfer.model.errors import InputMissing, UsageError
 from spotsurfer.model.job import JobState, Wish

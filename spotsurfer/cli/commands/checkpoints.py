@@ -9,7 +9,7 @@ import typer
 
 from spotsurfer.cli import follow
 from spotsurfer.cli.common import SESSION, JobArgument, examples
-from spotsurfer.cli.screen import pairs, put, put_json, say, table, when
+from spotsurfer.cli.printing import pairs, put, put_json, say, table, when
 from spotsurfer.common.units import size
 from spotsurfer.model.errors import NotFound
 from spotsurfer.web.client import job_path

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from spotsurfer.cli.common import SESSION
-from spotsurfer.cli.screen import answer_in_json, put, put_json, table, tell
+from spotsurfer.cli.printing import answer_in_json, put, put_json, table, tell
 from spotsurfer.common.units import size
 from spotsurfer.model.errors import ConfigError, HostUnfit, StoreUnwritable
 

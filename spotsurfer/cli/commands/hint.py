@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from spotsurfer.cli.common import CONTEXT, examples
-from spotsurfer.cli.screen import tell
+from spotsurfer.cli.printing import tell
 
 NOBODY = "Nobody was told: this is no job of spotsurfer."
 

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from spotsurfer.cli.common import SESSION, examples, write
-from spotsurfer.cli.screen import put, put_json
+from spotsurfer.cli.printing import put, put_json
 from spotsurfer.model.errors import UsageError
 
 # ---- Package files: the example configuration and Terraform's modules.

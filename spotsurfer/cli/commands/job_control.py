@@ -10,7 +10,7 @@ import typer
 from spotsurfer.cli import follow
 from spotsurfer.cli.commands.show import current
 from spotsurfer.cli.common import SESSION, JobArgument, Wait, examples, known_jobs, timeout_seconds
-from spotsurfer.cli.screen import complain, confirm, money, put_json, say, tell
+from spotsurfer.cli.printing import complain, confirm, money, put_json, say, tell
 from spotsurfer.common.units import counted
 from spotsurfer.model.errors import (
     Conflict,

@@ -21,7 +21,7 @@ import typer
 from spotsurfer.cli.commands import ssh
 from spotsurfer.cli.common import SESSION, JobArgument, Since, examples, moment_of
 from spotsurfer.cli.follow import has_ended
-from spotsurfer.cli.screen import confirm, is_json, put, put_json, table, tell, when
+from spotsurfer.cli.printing import confirm, is_json, put, put_json, table, tell, when
 from spotsurfer.common.input_errors import did_you_mean
 from spotsurfer.common.units import counted, size
 from spotsurfer.jobspec.validate import leaves_folder

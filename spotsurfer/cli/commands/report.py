@@ -13,7 +13,7 @@ import typer
 
 from spotsurfer.cli.commands.show import OptionalJob
 from spotsurfer.cli.common import SESSION, examples, moment_of, write
-from spotsurfer.cli.screen import money, pairs, put, put_json, table, tell, when
+from spotsurfer.cli.printing import money, pairs, put, put_json, table, tell, when
 from spotsurfer.common.units import counted, duration
 from spotsurfer.model.errors import UsageError
 from spotsurfer.web.client import Json, job_path

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotsurfer.cli.common import SESSION, Config, examples
-from spotsurfer.cli.screen import complain, put, put_json, table, tell
+from spotsurfer.cli.printing import complain, put, put_json, table, tell
 from spotsurfer.model.errors import HostUnfit, SpotsurferError
 
 if TYPE_CHECKING:

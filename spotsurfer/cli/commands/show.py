@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from spotsurfer.cli import follow, screen
+from spotsurfer.cli import follow, printing
 from spotsurfer.cli.commands.usage import lately
 from spotsurfer.cli.common import SESSION, JobArgument, Since, examples
-from spotsurfer.cli.screen import is_quiet, money, pairs, paragraph, put, put_json, table, when
+from spotsurfer.cli.printing import is_quiet, money, pairs, paragraph, put, put_json, table, when
 from spotsurfer.common.units import counted, duration, size
 from spotsurfer.model.job import HOLDS, PRIORITIES, WAITS, AttemptState
 from spotsurfer.ports.clock import SystemClock
@@ -28,7 +28,7 @@ def add(app: typer.Typer) -> None:
         "spotsurfer list --name 'asm*' --limit 20 --json",
     )
     quietly = "spotsurfer logs $(spotsurfer list -q --limit 1)"
-    app.command(name="list", epilog=f"{screen.glossary()}\n\n{examples(*lists, quietly)}")(list_jobs)
+    app.command(name="list", epilog=f"{printing.glossary()}\n\n{examples(*lists, quietly)}")(list_jobs)
     app.command(epilog=examples("spotsurfer show assembly-3f9a1c"))(show)
     app.command(epilog=examples("spotsurfer why assembly-3f9a1c"))(why)
     app.command(epilog=examples("spotsurfer watch", "spotsurfer watch --since 2h", "spotsurfer watch assembly-3f9a1c"))(watch)
@@ -117,7 +117,7 @@ def _facts(job: Json) -> list[tuple[str, Any]]:
     return [
         ("job", job["id"]),
         ("name", job["name"]),
-        ("phase", f"{phase}: {screen.PHASES[phase]}" if phase in screen.PHASES else phase),
+        ("phase", f"{phase}: {printing.PHASES[phase]}" if phase in printing.PHASES else phase),
         ("note", job["note"]),
         ("command", shlex.join(spec["command"])),
         ("image", _image(job)),

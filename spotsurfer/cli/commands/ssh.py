@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotsurfer.cli.common import SESSION, JobArgument, examples
-from spotsurfer.cli.screen import put_json
+from spotsurfer.cli.printing import put_json
 from spotsurfer.web.client import Json, job_path
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import typer
 
 from spotsurfer.cli import follow
 from spotsurfer.cli.common import SESSION, examples
-from spotsurfer.cli.screen import put, put_json, table
+from spotsurfer.cli.printing import put, put_json, table
 from spotsurfer.common.units import counted, size
 from spotsurfer.model.errors import StoreDamaged
 

@@ -15,7 +15,7 @@ import typer
 
 from spotsurfer.cli.common import SESSION, examples, timeout_seconds
 from spotsurfer.cli.follow import until_ended, verdict
-from spotsurfer.cli.screen import complain, console, is_quiet, money, put, put_json, table, tell
+from spotsurfer.cli.printing import complain, console, is_quiet, money, put, put_json, table, tell
 from spotsurfer.common.units import counted
 from spotsurfer.common.units import size as human_size
 from spotsurfer.model.errors import Conflict, InputMissing, NoCapacity, SpotsurferError, UsageError

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from spotsurfer.cli.common import SESSION, JobArgument, examples, write
-from spotsurfer.cli.screen import pairs, put, put_json, tell
+from spotsurfer.cli.printing import pairs, put, put_json, tell
 from spotsurfer.common.units import counted, duration, size
 from spotsurfer.web.client import Json, job_path
 

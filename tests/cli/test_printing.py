@@ -8,7 +8,7 @@ import pytest
 from cli.conftest import Call
 from support.fake_service import FakeService, an_attempt
 
-from spotsurfer.cli import screen
+from spotsurfer.cli import printing
 
 ID = "assembly-of-a-rather-long-genome-3f9a1c"
 PROSE = "kept because no newer one is proven, and its user protected it"
@@ -17,7 +17,7 @@ BILL = (["job", "#", "machine", "market", "time", "usd", "list", "saved", "ended
 
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(screen, "width", lambda: 80)
+    monkeypatch.setattr(printing, "width", lambda: 80)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=["wrapped", "below", "stacked", "without prose"],
 )
 def test_a_table_on_80_columns(narrow: None, capfd: pytest.CaptureFixture[str], columns: list[str], row: list[str]) -> None:
-    screen.table(columns, [row, row])
+    printing.table(columns, [row, row])
     shown = capfd.readouterr().out
     assert max(map(len, shown.splitlines())) <= 80
     for name in columns:
@@ -41,7 +41,7 @@ def test_a_table_on_80_columns(narrow: None, capfd: pytest.CaptureFixture[str], 
 
 
 def test_into_a_pipe_each_row_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
-    screen.table(["job", "note"], [["a", "many words " * 100], ["b", "two\nlines"]])
+    printing.table(["job", "note"], [["a", "many words " * 100], ["b", "two\nlines"]])
     assert len(capfd.readouterr().out.splitlines()) == 3
 
 

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
-from spotsurfer.cli.screen import answer_in_json, hush
+from spotsurfer.cli.printing import answer_in_json, hush
 
 PLUGINS = "spotsurfer.cli"  # group of entry points of plug-ins' commands: name = a typer application
 
