@@ -109,7 +109,7 @@ bench-size: setup ## size policies on recorded runs, writes build/bench/size.jso
 	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m bench.size $(if $(ONLY),--only $(ONLY))
 
 # ONLY="fencing off": this one; PAGE=docs/planted-faults.md: write the table there; `python -m planted.run --help` has more.
-test-faults: setup ## plants faults that break safety, one after the other, in a copy: each must be noticed by a test (root; 5 minutes)
+test-faults: setup ## plants faults that break safety, one after the other, in a copy: each must be noticed by a test (root; 9 minutes)
 	@$(TEST_ENVIRONMENT) PYTHONPATH=tests $(PYTHON) -m planted.run $(if $(ONLY),--only "$(ONLY)") $(if $(PAGE),--page $(PAGE))
 
 test-programs: setup ## real programs saved and moved, writes docs/compatibility.md; PROGRAMS="ngspice r": only these (root; 40 minutes)
