@@ -233,7 +233,7 @@ FAULTS: dict[str, Callable[[Row], Row]] = {
     "side-car killed when all is back": lambda plan: sidecar(plan, "upload", 0.0),
     "a kernel without end": lambda plan: refused(plan, "endless"),
     "managed memory": lambda plan: refused(plan, "managed"),
-    "a child that holds the device": lambda plan: refused(plan, "fork"),
+    "a child that opened the device itself": lambda plan: refused(plan, "stranger"),
     "too little memory": short,
     "the GPU opened late": late,
     "other chip, count, driver": elsewhere,

@@ -87,7 +87,7 @@ def test_while_it_is_out_the_cards_are_free_and_the_devices_closed(driver: Drive
         assert do(driver, call, program.pid) == "SUCCESS"
     assert driver.about().cards[0].free_bytes >= free - (32 << 20)
     assert process_discovery.resident_bytes([program.pid]) - resident >= size
-    assert process_discovery.holders([program.pid]) == {}
+    assert process_discovery.holdings([program.pid]) == {}
     assert not program.goes_on(0.3)
 
 

@@ -59,13 +59,17 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suspend_resume, "LOCK_SECONDS", 0.2)
 
 
+def settle(pid: int, registers: object) -> None:
+    raise AssertionError("nobody was forked")
+
+
 def mover(sidecar: Sidecar, folder: Path) -> Mover:
     return Mover(sidecar, folder)  # type: ignore[arg-type]
 
 
 def test_who_did_not_come_to_rest_goes_first_at_the_next_try(tmp_path: Path) -> None:
     sidecar = Sidecar(waits=True)
-    mover(sidecar, tmp_path).out([A, B])
+    mover(sidecar, tmp_path).out([A, B], list, settle)
     locks = [pids for call, pids in sidecar.calls if call is Call.LOCK]
     assert locks == [(A, B), (B,), (A,)]
     assert set(sidecar.now.values()) == {State.CHECKPOINTED}
@@ -75,7 +79,7 @@ def test_who_did_not_come_to_rest_goes_first_at_the_next_try(tmp_path: Path) -> 
 def test_what_does_not_go_out_runs_on_and_no_mark_stays(tmp_path: Path, call: Call, error: str) -> None:
     sidecar = Sidecar(fails={call: error})
     with pytest.raises(CantTakeOut, match=error):
-        mover(sidecar, tmp_path).out([A, B])
+        mover(sidecar, tmp_path).out([A, B], list, settle)
     assert set(sidecar.now.values()) == {State.RUNNING}
     assert list(tmp_path.iterdir()) == []
 
@@ -86,15 +90,15 @@ def test_a_cause_that_is_named_once_is_told_again_where_the_next_error_names_non
     for error in (driver_port.NOT_SUPPORTED, "UNKNOWN"):
         sidecar.fails[Call.CHECKPOINT] = error
         with pytest.raises(CantTakeOut, match="managed"):
-            job.out([A, B])
+            job.out([A, B], list, settle)
     job.forget()  # another job may have the number
     with pytest.raises(CantTakeOut, match="UNKNOWN"):
-        job.out([A, B])
+        job.out([A, B], list, settle)
 
 
 def test_a_mark_is_there_as_long_as_something_may_be_out_and_a_successor_follows_it(tmp_path: Path) -> None:
     sidecar = Sidecar()
-    mover(sidecar, tmp_path).out([A, B])
+    mover(sidecar, tmp_path).out([A, B], list, settle)
     assert (tmp_path / suspend_resume.MARKER).exists()
     mover(sidecar, tmp_path).recover()
     assert set(sidecar.now.values()) == {State.RUNNING}

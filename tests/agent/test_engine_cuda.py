@@ -26,7 +26,7 @@ def test_a_job_on_a_gpu_goes_on_with_other_cards_and_is_refused_where_it_can_not
     [
         ("managed", "managed_(unified)_memory"),
         ("endless", "did_not_come_to_rest_on_its_GPU_in_time"),
-        ("fork", "holds_/dev/nvidia0_and_has_no_CUDA_of_its_own"),
+        ("stranger", "holds_/dev/nvidia0_and_has_no_CUDA_of_its_own"),
         ("lies", "came_into_the_job's_memory"),
         ("mig", "cut_into_instances_(MIG)"),
         ("short", "ask_for_a_machine_with_more_memory"),
@@ -36,7 +36,7 @@ def test_what_can_not_be_saved_is_said_and_nobody_is_harmed(box, mode, told):
     box.run("cant", mode, f'"{told}"')
 
 
-@pytest.mark.parametrize("scene", ["retried", "late", "taken", "unclear", "moved"])
+@pytest.mark.parametrize("scene", ["retried", "late", "taken", "unclear", "moved", "forked"])
 def test_scene(box, scene):
     box.run(scene)
 

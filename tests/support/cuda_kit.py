@@ -42,7 +42,7 @@ def _built() -> str:
 
 
 class Program:
-    """A program on a GPU. Modes: plain, managed, endless, fork."""
+    """A program on a GPU. Modes: plain, managed, endless, fork, stranger."""
 
     def __init__(self, size: int = 16 << 20, mode: str = "plain", turns: int = 10**6) -> None:
         argv = [_built()] if REAL else [sys.executable, str(Path(cuda_standin.__file__)), "program"]

@@ -42,13 +42,14 @@ for n in {NODES}; do cp -a /dev/$n /tmp/dev/; done
 cp -a /dev/net /tmp/dev/
 mkdir /tmp/dev/pts /tmp/dev/shm && mount -t devpts -o newinstance,ptmxmode=0666 devpts /tmp/dev/pts
 mknod -m 666 /tmp/dev/nvidia0 c 10 237
+mknod -m 666 /tmp/dev/nvidiactl c 1 5
 mount --move /tmp/dev /dev
 mount -t tmpfs -o size=900m cards {cuda_standin.CARDS}
 """
 
 
 def machine(**more: object) -> None:
-    """Cards, and a device that CRIU can't save: it has the number of the loop devices' controller.
+    """Cards, a device that CRIU can't save (it has the number of the loop devices' controller), and one that can be mapped.
 
     Jobs see the folder of the cards, for the memory of each is a file there.
     """
@@ -123,11 +124,38 @@ def last_machine() -> None:
     assert e.status().exit_code == 7, output(e, "err")
     keep_output(e, e.status().log or {})
     e.kill()
-    undisturbed = subprocess.run(
-        ["/usr/bin/python3", cuda_standin.__file__, "program", str(SIZE), str(TURNS), "plain"], capture_output=True, check=False
-    )
-    assert undisturbed.returncode == 7
-    assert Path("/run/store/log-out").read_bytes() == undisturbed.stdout
+    assert Path("/run/store/log-out").read_bytes() == _undisturbed("plain", TURNS)
+
+
+def _undisturbed(mode: str, turns: int) -> bytes:
+    """What the program prints if nothing happens to it."""
+    argv = ["/usr/bin/python3", cuda_standin.__file__, "program", str(SIZE), str(turns), mode]
+    done = subprocess.run(argv, capture_output=True, check=False)
+    assert done.returncode == 7, done.stderr
+    return done.stdout
+
+
+def forked() -> None:
+    """Children that were forked lose what they inherited, and miss nothing: not after live saves, not on the next machine."""
+    machine()
+    turns = 150
+    e = begun("fork", turns)
+    assert len(process_discovery.holdings(e.pids())) == 3, "the program, its child and a child of that"
+    e.look()
+    assert (e.protection().rung, e.protection().reason) == ("criu+cuda", "")
+    live = e.save(request(1, final=False))
+    assert len(process_discovery.holdings(e.pids())) == 1
+    unharmed(e)
+    e.save(request(2, final=False, base=live.checkpoint))
+    unharmed(e)
+    e.save(request(3, final=True, commit=lambda image: keep_output(e, image.log)))
+    e.kill()
+    e.restore(newest(open_store(STORE)), job("fork", turns))
+    until(lambda: e.status().state is W.EXITED, 60.0)
+    assert e.status().exit_code == 7, output(e, "err")
+    keep_output(e, e.status().log or {})
+    e.kill()
+    assert Path("/run/store/log-out").read_bytes() == _undisturbed("fork", turns)
 
 
 def refusals() -> None:

@@ -14,12 +14,13 @@ import itertools
 import json
 import mmap
 import os
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 CARDS = Path(os.environ.get("CUDA_STANDIN", "/media"))
 SHARED = Path("/dev/shm")
@@ -58,6 +59,7 @@ class Gpu:
         self.out = ctypes.c_long(0)  # its memory is out: what runs then, but for the restore thread, is lost
         self._broken, self._name = False, f"mem-{os.getpid()}-{os.urandom(4).hex()}"
         self._memory: bytes | mmap.mmap = b""
+        self._mapped: mmap.mmap | None = None
         self._uuids = cards()["uuids"]
         self._others: list[mmap.mmap] = []  # what lies where its memory lay before
         self._places: set[int] = set()
@@ -73,6 +75,9 @@ class Gpu:
     def _open(self) -> None:
         path = "/dev/nvidia0" if Path("/dev/nvidia0").exists() else str(CARDS / "nvidia0")
         self._device = os.open(path, os.O_RDONLY)
+        if Path("/dev/nvidiactl").exists():
+            with Path("/dev/nvidiactl").open("rb") as control:
+                self._mapped = mmap.mmap(control.fileno(), mmap.PAGESIZE, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
 
     def step(self) -> str:
         """A little work on all of the memory that depends on all work before."""
@@ -133,6 +138,8 @@ class Gpu:
         self._memory = b"" if cards().get("lies") else self._elsewhere(path) if self._mode == "moves" else path.read_bytes()
         path.rename(CARDS / f"gone-{self._name}") if cards().get("lies") else path.unlink()
         os.close(self._device)
+        if self._mapped is not None:
+            self._mapped.close()
         self._state = "checkpointed"
         return "SUCCESS"
 
@@ -175,6 +182,26 @@ def _fresh(size: int) -> tuple[mmap.mmap, int]:
     return memory, ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
 
+def _worker() -> TextIO:
+    """A forked child and a child of its own. What the first one sends depends on all that it sent before."""
+    ours, theirs = os.pipe()
+    if os.fork():
+        os.close(theirs)
+        return os.fdopen(ours)
+    os.close(ours)
+    parent = os.getpid()
+    if os.fork() == 0:
+        while os.getppid() == parent:
+            time.sleep(0.1)
+        os._exit(0)
+    said = b""
+    with contextlib.suppress(BrokenPipeError):
+        while True:
+            said = hashlib.sha256(said).hexdigest().encode()
+            os.write(theirs, said + b"\n")
+    os._exit(0)
+
+
 def program(size: int, turns: int, mode: str) -> None:
     """Works on its card for so many turns; what it prints tells whether anything was lost."""
     while mode == "late" and not Path("open").exists():
@@ -185,10 +212,12 @@ def program(size: int, turns: int, mode: str) -> None:
         spin = ctypes.CDLL("./spin.so")
         threading.Thread(target=spin.watch, args=(ctypes.byref(gpu.out),), daemon=True).start()
         spin.turns(ctypes.byref(gpu.out), ctypes.c_long(turns))
-    if mode == "fork" and os.fork() == 0:
-        time.sleep(1000)
+    if mode == "stranger":
+        subprocess.Popen(["sh", "-c", "exec 9</dev/nvidia0; exec sleep 1000"])
+    worker = _worker() if mode == "fork" else None
     for i in range(turns):
-        print("turn", i, "busy" if mode == "endless" else gpu.step(), flush=True)
+        fed = () if worker is None else (worker.readline().strip(),)
+        print("turn", i, "busy" if mode == "endless" else gpu.step(), *fed, flush=True)
         time.sleep(0.02)
     print("end", gpu.digest(), flush=True)
     sys.exit(7)

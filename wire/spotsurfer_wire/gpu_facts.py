@@ -115,8 +115,8 @@ def against(about: About, strange: Mapping[str, str], frail: Mapping[str, str], 
     `strange`: process -> a device that it holds without CUDA; `frail`: process -> a library that does not survive it.
     """
     found = [
-        f"{process} holds {device} and has no CUDA of its own that could be saved (a child that was forked, or a program that "
-        "only looks at GPUs): start worker processes by spawn, and end such programs"
+        f"{process} holds {device} and has no CUDA of its own that could be saved (it draws with the GPU, opened it without "
+        "CUDA, or is the child of a CUDA process that has ended): end that process before the save"
         for process, device in strange.items()
     ]
     found += [

@@ -25,6 +25,7 @@ from spotsurfer_wire.linux import procfs
 from spotsurfer_wire.manifest import Manifest
 from spotsurfer_wire.messages import SaveFacts, Spec
 
+from spotsurfer_agent.criu import interrupted_calls
 from spotsurfer_agent.engines.criu import CriuSave
 from spotsurfer_agent.engines.job_host import JobHost
 from spotsurfer_agent.gpu import process_discovery, suspend_resume
@@ -69,9 +70,12 @@ class CudaSave(CriuSave):
     # ------------------------------------------------------------ what is there
 
     def gpu_processes(self, pids: Sequence[int]) -> tuple[list[int], list[str]]:
-        """Those that the driver can save, and what stands against it, one sentence each. Both empty: none has a GPU open."""
+        """Those that the driver can save, and what stands against it, one sentence each. Both empty: none has a GPU open.
+
+        Children that hold only what they inherited by fork are neither: a save takes it from them.
+        """
         # Looking at all descriptors of a job costs time.
-        held = process_discovery.holders(pids) if process_discovery.present() else {}
+        held = process_discovery.holdings(pids) if process_discovery.present() else {}
         if not held:
             return [], []
         sidecar, _ = self.driver()
@@ -80,7 +84,12 @@ class CudaSave(CriuSave):
         except (DriverUnfit, SidecarGone) as e:
             return [], [f"the job uses a GPU, and {e}"]
         names = {pid: f"process {procfs.number_inside(pid)}" for pid in held if Path(f"/proc/{pid}").exists()}
-        strange = {names[pid]: device for pid, device in held.items() if pid not in known and pid in names}
+        parents = [held[pid] for pid in known]
+        strange = {
+            names[pid]: x.device
+            for pid, x in held.items()
+            if pid not in known and pid in names and not any(x.is_of_a_fork(parent) for parent in parents)
+        }
         libraries = {name: process_discovery.frail_library(pid) for pid, name in names.items()}
         frail = {name: x.name for name, x in libraries.items() if x is not None and not (x.held or self.holds_threads)}
         found = gpu_facts.against(about, strange, frail, shared=process_discovery.shared_by_server())
@@ -202,7 +211,7 @@ class _Memory(Device):
             # Threads of these libraries would end their processes while the memory is out.
             self._mover.holds = self._method.holds_threads or any(process_discovery.frail_library(pid) for pid in pids)
             with suspend_resume.huge_pages_everywhere(self._folder):
-                self._mover.out(pids)
+                self._mover.out(pids, self._method.host.pids, interrupted_calls.settle)
         except CantBringBack as e:
             self.lost = str(e)
             raise EngineError("save", f"the save failed and took the job with it: {e}") from e

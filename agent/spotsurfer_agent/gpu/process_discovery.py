@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from spotsurfer_wire.linux import procfs
 
 DEVICES = "/dev/nvidia"
+GRAPHICS = ("/libnvidia-glcore", "/libnvidia-eglcore")  # OpenGL, Vulkan and EGL load one of them
 SERVER_OF_MANY = "nvidia-cuda-mps"  # of MPS, as the kernel truncates it
 
 
@@ -31,12 +32,40 @@ def present() -> bool:
     return any(Path("/dev").glob("nvidia[0-9]*"))
 
 
-def holders(pids: Iterable[int]) -> dict[int, str]:
-    """Processes that hold an NVIDIA device, with one such device each."""
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a process holds of NVIDIA's devices."""
+
+    descriptors: Mapping[int, str] = field(default_factory=dict)  # number -> device
+    mappings: tuple[procfs.Mapping, ...] = ()
+    draws: bool = False  # it has loaded NVIDIA's libraries for graphics
+
+    @property
+    def device(self) -> str:
+        """One of the devices."""
+        return next(iter(self.descriptors.values()), "") or next(m.name for m in self.mappings)
+
+    def is_of_a_fork(self, parent: Holding) -> bool:
+        """Whether this is what a child of `parent` inherited, or a child of such a child.
+
+        CUDA maps its devices at addresses that chance chose, so another program has none of them. A program that draws may
+        have opened the devices itself.
+        """
+        return not self.draws and not {(m.start, m.name) for m in self.mappings}.isdisjoint(
+            (m.start, m.name) for m in parent.mappings
+        )
+
+
+def holdings(pids: Iterable[int]) -> dict[int, Holding]:
+    """The processes that hold an NVIDIA device, by a descriptor or in their memory."""
     found = {}
     for pid in pids:
-        if device := next((name for _, name in procfs.descriptors(pid) if name.startswith(DEVICES)), ""):
-            found[pid] = device
+        with contextlib.suppress(OSError):  # it has ended
+            maps = procfs.text(pid, "maps")
+            descriptors = {number: name for number, name in procfs.descriptors(pid) if name.startswith(DEVICES)}
+            mappings = tuple(m for m in procfs.mappings(maps) if m.name.startswith(DEVICES)) if DEVICES in maps else ()
+            if descriptors or mappings:
+                found[pid] = Holding(descriptors, mappings, any(mark in maps for mark in GRAPHICS))
     return found
 
 

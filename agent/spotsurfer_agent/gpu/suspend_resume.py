@@ -12,8 +12,9 @@ from spotsurfer_wire.gpu_facts import About
 from spotsurfer_wire.linux import procfs
 from spotsurfer_wire.linux.memory import free_bytes
 
-from spotsurfer_agent.gpu import driver_port, process_discovery
+from spotsurfer_agent.gpu import driver_port, inherited, process_discovery
 from spotsurfer_agent.gpu.driver_port import BACK, OK, Call, DriverUnfit, State
+from spotsurfer_agent.gpu.process_discovery import Holding
 from spotsurfer_agent.gpu.sidecar import Sidecar, SidecarGone
 from spotsurfer_agent.host import shim_protocol
 from spotsurfer_agent.linux.ptrace import CantHold, Holder, thread_of
@@ -189,8 +190,12 @@ class Mover:
 
     # ------------------------------------------------------------ out
 
-    def out(self, pids: Sequence[int]) -> None:
-        """Lock, copy, compare. Raises CantTakeOut; CantBringBack if the way back failed, too."""
+    def out(self, pids: Sequence[int], family: Callable[[], Iterable[int]], settle: inherited.Settle) -> None:
+        """Lock, copy, compare, take from forked children what they inherited.
+
+        `family`: all processes of the job now. `settle`: of a child, see `ptrace.stopped`. Raises CantTakeOut; CantBringBack
+        if the way back failed, too.
+        """
         self.times = Times(began=self._now())
         shim_protocol.write_durably(self._marker, {"pids": list(pids)})
         try:
@@ -198,7 +203,9 @@ class Mover:
             if (still := self.still) is not None:
                 still.begin(self._sidecar.restore_threads(pids))
                 shim_protocol.write_durably(self._marker, {"pids": list(pids), "spared": list(still.spared.items())})
+            parents = process_discovery.holdings(pids)
             self._copy(pids)
+            self._relieve(parents, family, settle)
             if still is not None:
                 still.hand_over()
         except (CantTakeOut, CantHold, SidecarGone, DriverUnfit) as e:
@@ -251,13 +258,24 @@ class Mover:
         for pid, state in self._sidecar.states(pids).items():
             if state is not State.CHECKPOINTED:
                 raise CantTakeOut(f"{_name(pid)} should be saved by the driver and is {state}")
-        for pid, device in process_discovery.holders(pids).items():
-            raise CantTakeOut(f"{_name(pid)} still holds {device} after the driver saved it")
+        for pid, held in process_discovery.holdings(pids).items():
+            raise CantTakeOut(f"{_name(pid)} still holds {held.device} after the driver saved it")
         released = used - _used(self._sidecar.about())
         grown = process_discovery.resident_bytes(pids) - resident
         self.times.bytes = max(released, 0)
         if released >= RELEASED_BYTES_MIN and grown < GROWN_SHARE * released:
             raise CantTakeOut(f"the GPU gave {released >> 20} MiB back, but only {grown >> 20} MiB came into the job's memory")
+
+    def _relieve(self, parents: Mapping[int, Holding], family: Callable[[], Iterable[int]], settle: inherited.Settle) -> None:
+        """No process of the job holds a device afterwards."""
+        held = process_discovery.holdings(family())
+        children = {pid: x for pid, x in held.items() if any(x.is_of_a_fork(parent) for parent in parents.values())}
+        try:
+            inherited.take(children, settle)
+        except OSError as e:
+            raise CantTakeOut(f"what a forked child inherited of the GPU can't be taken from it: {e.strerror or e}") from e
+        for pid, left in process_discovery.holdings(held).items():
+            raise CantTakeOut(f"{_name(pid)} holds {left.device} and has no CUDA of its own")
 
     # ------------------------------------------------------------ back
 
