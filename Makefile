@@ -90,8 +90,8 @@ bench-policies: setup ## policies on recorded markets against baselines and hind
 	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m bench.policies $(if $(ONLY),--only $(ONLY)) $(if $(EVERY),--every $(EVERY))
 
 # On a machine with GPUs, without a network: the agent's runtime is in build/runtime, PYTHON_GPU has the jobs' libraries.
-GPU_PYTHON = build/runtime/current/bin/spotsurfer-python -c "import runpy, sys; sys.path[:0] = ['$(CURDIR)/agent', '$(CURDIR)/tests', \
-	'$(CURDIR)']; del sys.argv[0]; runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
+GPU_PYTHON = build/runtime/current/bin/spotsurfer-python -c "import runpy, sys; sys.path[:0] = ['$(CURDIR)/wire', '$(CURDIR)/agent', \
+	'$(CURDIR)/tests', '$(CURDIR)']; del sys.argv[0]; runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
 PYTHON_GPU ?= $(shell command -v python3)
 RUNS ?= pytorch:1 pytorch:10 pytorch:40 jax_program:1:hold
 

@@ -11,18 +11,45 @@ import json
 import shutil
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.gpu import jobs
 from bench.gpu.box import Place, played
 
 HERE = Path(__file__).parent
-PROGRAMS = ("pytorch", "transformer", "jax_program", "cupy_program", "cuda", "server", "nccl")
 # JAX takes three quarters of each GPU otherwise, more than the machine's memory has room for; and each process would choose by
 # measuring how it multiplies, so that two undisturbed runs may differ.
 JAX = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_FLAGS": "--xla_gpu_deterministic_ops=true"}
-SETTINGS = {"nccl": {"SPOTSURFER_NCCL": "sockets"}, "jax_program": JAX}
+
+
+class Program(NamedTuple):
+    """A row's job: a file of `programs/`, more words for it, and its environment."""
+
+    file: str
+    words: tuple[str, ...] = ()
+    environment: Mapping[str, str] = {}
+
+
+PROGRAMS = {
+    "pytorch": Program("pytorch.py"),
+    "dataloader": Program("dataloader.py"),
+    "persistent": Program("dataloader.py", ("persistent",)),
+    "hf_trainer": Program("hf_trainer.py"),
+    "lightning": Program("lightning_fit.py"),
+    "compiled": Program("compiled.py"),
+    "transformer": Program("transformer.py"),
+    "jax_program": Program("jax_program.py", (), JAX),
+    "cupy_program": Program("cupy_program.py"),
+    "malloc_async": Program("allocators.py", (), {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}),
+    "expandable": Program("allocators.py", (), {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),
+    "server": Program("server.py"),
+    "batching": Program("batching.py"),
+    "streams": Program("streams.cu"),
+    "nccl": Program("nccl.py", (), {"SPOTSURFER_NCCL": "sockets"}),
+    "cuda": Program("cuda_program.cu"),  # the tests' own
+}
 Row = dict[str, Any]
 
 
@@ -104,8 +131,13 @@ def _plan(name: str, size: float, options: argparse.Namespace) -> Row:
         return _with(jobs.standin(int(size * 2**30), options.steps), options)
     if name == "cuda":
         return _with(jobs.compiled(int(size * 2**30), options.steps * 3, "pinned"), options)
-    command, files = [options.python, f"{name}.py", str(size), str(options.steps)], [str(HERE / f"programs/{name}.py")]
-    return _with({"command": command, "files": files, "environment": SETTINGS.get(name, {})}, options)
+    program = PROGRAMS[name]
+    source, words = HERE / "programs" / program.file, [str(size), str(options.steps), *program.words]
+    if source.suffix == ".cu":
+        job = jobs.built(source, words)
+    else:
+        job = {"command": [options.python, source.name, *words], "files": [str(source)], "environment": {}}
+    return _with({**job, "environment": dict(program.environment)}, options)
 
 
 def _with(job: Row, options: argparse.Namespace) -> Row:

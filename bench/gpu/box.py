@@ -29,7 +29,7 @@ cd /run/share
 exec {runtime}/bin/spotsurfer-python -c "{start}" "$@"
 """
 START = (
-    "import runpy, sys; sys.path[:0] = ['{tree}/agent', '{tree}/tests', '{tree}']; "
+    "import runpy, sys; sys.path[:0] = ['{tree}/wire', '{tree}/agent', '{tree}/tests', '{tree}']; "
     "runpy.run_module('{module}', run_name='__main__', alter_sys=True)"
 )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).resolve().parents[2] / "tests/support"
-BUILT = Path("/opt/cuda-program")
+BUILT = Path("/opt/cuda-programs")
 EXIT_CODE = 7  # of both programs below
 Job = dict[str, Any]
 
@@ -20,7 +20,14 @@ def standin(size: int, turns: int, mode: str = "plain") -> Job:
 
 
 def compiled(size: int, turns: int, mode: str = "plain") -> Job:
-    """The tests' CUDA C++ program, built here by nvcc. Raises OSError, subprocess.CalledProcessError."""
-    if not BUILT.exists():
-        subprocess.run(["nvcc", "-O2", "-arch=native", "-o", str(BUILT), str(TESTS / "cuda_program.cu")], check=True)
-    return {"command": [f"./{BUILT.name}", str(size), str(turns), mode], "files": [str(BUILT)], "environment": {}}
+    """The tests' CUDA C++ program. Raises what `built` raises."""
+    return built(TESTS / "cuda_program.cu", [str(size), str(turns), mode])
+
+
+def built(source: Path, words: list[str]) -> Job:
+    """A CUDA C++ program, built here once by nvcc. Raises OSError, subprocess.CalledProcessError."""
+    program = BUILT / source.stem
+    if not program.exists():
+        BUILT.mkdir(exist_ok=True)
+        subprocess.run(["nvcc", "-O2", "-arch=native", "-o", str(program), str(source)], check=True)
+    return {"command": [f"./{program.name}", *words], "files": [str(program)], "environment": {}}

@@ -7,9 +7,10 @@
 #
 # Parts, in this order: `forty` 40 GB, saved live, then for the last time, restored, with the same by hand; `again` what a second save
 # sends, programs that need no held threads; `jax` JAX, whose threads are held; `bring` a job without a GPU brought back on 2 to 16
-# processors. Not run unless they are named: `train` PyTorch and a transformer with 1 to 10 GB; `demo` from a notice to the next
-# training step, `driver` a real driver asked what the stand-in promises, `faults` what can go wrong, on real hardware. When LIMIT
-# seconds are over (590) a part is cut off, and what is left is not begun; rows that were done until then are there.
+# processors. Not run unless they are named: `written` programs as people write them, `train` PyTorch and a transformer with 1 to
+# 10 GB; `demo` from a notice to the next training step, `driver` a real driver asked what the stand-in promises, `faults` what can
+# go wrong, on real hardware. When LIMIT seconds are over (590) a part is cut off, and what is left is not begun; rows that were
+# done until then are there.
 set -eu
 cd "$(dirname "$0")/../.."
 tree=$(pwd -P)
@@ -41,8 +42,9 @@ run() { # STANDIN=1: a try of this script itself, on any host
     runtime=$tree/build/runtime/current
     [ -x "$runtime/bin/spotsurfer-python" ] || { mkdir -p "$runtime" && tar -C "$runtime" -xf "$packed"; }
     size=40 small=4 bring=20 faults=2 train='pytorch:1 transformer:2 pytorch:10' extra="" standin=""
+    written='dataloader:1 persistent:1 hf_trainer:1 lightning:1 compiled:1 batching:1 streams:1 malloc_async:1 expandable:1'
     if [ -n "${STANDIN:-}" ]; then
-        size=0.02 small=0.02 bring=0.2 faults=0.02 train=pytorch:0.02 extra="--standin --threads 2" standin=--standin
+        size=0.02 small=0.02 bring=0.2 faults=0.02 train=pytorch:0.02 written=pytorch:0.02 extra="--standin --threads 2" standin=--standin
     else
         sysctl -q -w kernel.io_uring_disabled=2 || true
     fi
@@ -64,6 +66,8 @@ runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
     # shellcheck disable=SC2086
     part train 280 "$@" bench.gpu $train --steps 400 --first 10 --between 15 \
         $extra $rows --out "$OUT/train.json"
+    # shellcheck disable=SC2086
+    part written 560 "$@" bench.gpu $written --steps 120 --first 10 --between 15 $extra $rows --out "$OUT/written.json"
     part bring 150 "$@" bench.gpu.bring --gb "$bring" --runtime "$runtime" --verbose --out "$OUT/bring.json"
     # shellcheck disable=SC2086
     part demo 80 "$@" bench.gpu.demo --gb "$small" $extra --python "$python" --runtime "$runtime" --out "$OUT/demo.json"

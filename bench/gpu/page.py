@@ -16,6 +16,11 @@ NONE = ""
 TITLES = {
     "cuda": "CUDA C++ (nvcc), a thread writes pinned memory", "pytorch": "PyTorch, three workers, pinned loader",
     "transformer": "GPT-2 of random weights, fine-tuned", "jax_program": "JAX", "cupy": "CuPy", "cupy_program": "CuPy",
+    "dataloader": "PyTorch, default DataLoader, workers forked in each epoch",
+    "persistent": "PyTorch, DataLoader with `persistent_workers`", "hf_trainer": "GPT-2, Hugging Face's Trainer, two workers",
+    "lightning": "PyTorch Lightning, two workers", "compiled": "`torch.compile`, reduce-overhead, its pool of compilers",
+    "malloc_async": "PyTorch on `cudaMallocAsync`", "expandable": "PyTorch, `expandable_segments:True`",
+    "batching": "inference server, continuous batching", "streams": "CUDA C++: streams, events, host callbacks",
     "server": "inference server between requests", "nccl": "PyTorch on several GPUs, NCCL",
 }  # fmt: skip
 # Who, what was moved in GB (None = not said), seconds out and back, where it was published.
