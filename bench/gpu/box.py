@@ -6,16 +6,21 @@ import json
 import os
 import shutil
 import subprocess
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 TREE = Path(__file__).resolve().parents[2]
-# The tree may lie below /tmp, which is empty in the machine.
+# The tree may lie below /tmp, which is empty in the machine. On cgroup2 the machine gets a group beside ours: an agent moves
+# all processes of its own group into a leaf, and can't see those outside.
 SET_UP = """
 set -e
 mount --make-rprivate /
 mount -t proc proc /proc
+at=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)
+beside=${{at%/*}}/bench-gpu-{name}
+if [ -f "${{at%/*}}/cgroup.procs" ] && mkdir "$beside"; then echo 0 > "$beside/cgroup.procs"; fi
 {runtime}/bin/ip link set lo up
 mount -t tmpfs base /var/lib/spotsurfer
 mount -t tmpfs run /run
@@ -37,7 +42,7 @@ START = (
 def command(runtime: Path, store: Path, share: Path, module: str, *words: str) -> list[str]:
     """Starts one that runs a module of this tree with these words, and is gone when that ends."""
     start = START.format(tree=TREE, module=module)
-    text = SET_UP.format(runtime=runtime, store=store, share=share, tree=TREE, start=start)
+    text = SET_UP.format(name=uuid.uuid4().hex[:8], runtime=runtime, store=store, share=share, tree=TREE, start=start)
     apart = ["unshare", "--pid", "--fork", "--mount", "--net", "--ipc", "--uts", "--kill-child"]
     return [*apart, "bash", "-c", text, "-", *words]
 

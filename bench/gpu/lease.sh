@@ -67,7 +67,7 @@ runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
     part train 280 "$@" bench.gpu $train --steps 400 --first 10 --between 15 \
         $extra $rows --out "$OUT/train.json"
     # shellcheck disable=SC2086
-    part written 560 "$@" bench.gpu $written --steps 120 --first 10 --between 15 $extra $rows --out "$OUT/written.json"
+    part written 560 "$@" bench.gpu $written --steps 300 --first 10 --between 15 $extra $rows --out "$OUT/written.json"
     part bring 150 "$@" bench.gpu.bring --gb "$bring" --runtime "$runtime" --verbose --out "$OUT/bring.json"
     # shellcheck disable=SC2086
     part demo 80 "$@" bench.gpu.demo --gb "$small" $extra --python "$python" --runtime "$runtime" --out "$OUT/demo.json"

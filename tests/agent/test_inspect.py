@@ -7,11 +7,14 @@ import os
 import signal
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from spotsurfer_agent.engines.choice import JobEngine
 from spotsurfer_agent.host.shim_protocol import STARTED, write_durably
 from spotsurfer_agent.save import blockers, process_inspection
 from spotsurfer_agent.save.blockers import Job
+from spotsurfer_wire.messages import Spec
 from support.held_things import THINGS, Thing, in_a_child, start
 from support.minibox import minibox
 
@@ -63,6 +66,16 @@ def test_the_outside_end_of_a_unix_socket_is_named(tmp_path):
             held.close()
     assert len(told) == 1
     assert f"Unix socket {path} (descriptor 3)" in told[0]
+
+
+def test_only_what_a_second_look_sees_stands_against_a_save(monkeypatch):
+    """A worker connects to its parent between the looks at the two: that end seemed to be outside of the job."""
+    looks = [["process 1 talks to a program outside", "process 1 maps a device"], ["process 1 maps a device"]]
+    monkeypatch.setattr(blockers, "findings", lambda _: looks.pop(0))
+    nothing = {"pids": list, "mounts": list, "scratch": str, "base": Path("/x")}
+    engine = SimpleNamespace(cuda=SimpleNamespace(gpu_processes=lambda _: ([], [])), **nothing)
+    assert JobEngine._find(engine, Spec("job", ["true"])) == ["process 1 maps a device"]
+    assert looks == []
 
 
 @pytest.mark.parametrize(("mode", "count"), [("close", 0), ("keep", 0), ("forbid", 1)])

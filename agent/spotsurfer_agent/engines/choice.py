@@ -88,15 +88,24 @@ class JobEngine(JobHost):
         self._found, self._looked_at, self._next_at = None, float("-inf"), next_at
 
     def _find(self, spec: Spec) -> list[str]:
-        """What in the job's processes stands against CRIU."""
+        """What in the job's processes stands against CRIU.
+
+        A job that runs changes while it is looked at, so only what two looks see stands.
+        """
         own: tuple[str, ...] = ("/run/",) if spec.image else ()
         own += shared_file_systems.folders(spec, str(self.base))
-        pids = self.pids()
-        users, against = self.cuda.gpu_processes(pids)
-        self._on_gpu = bool(users)
         mounts = tuple(m.target for m in self.mounts())
-        job = blockers.Job(pids, str(self.base), spec.tcp, scratch=self.scratch(), mounts=mounts, own=own)
-        self._found = [*against, *blockers.findings(job)]
+
+        def look() -> list[str]:
+            pids = self.pids()
+            users, against = self.cuda.gpu_processes(pids)
+            self._on_gpu = bool(users)
+            job = blockers.Job(pids, str(self.base), spec.tcp, scratch=self.scratch(), mounts=mounts, own=own)
+            return [*against, *blockers.findings(job)]
+
+        found = look()
+        again = set(look()) if found else set()
+        self._found = [x for x in found if x in again]
         return self._found
 
     def _specification(self) -> Spec | None:

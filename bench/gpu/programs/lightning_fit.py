@@ -5,6 +5,7 @@ import time
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.plugins.environments import LightningEnvironment
 from torch.utils.data import DataLoader, Dataset
 
 
@@ -39,7 +40,7 @@ pl.seed_everything(0)
 model = Model(int(size * 2**30 / 16 / 2048))
 trainer = pl.Trainer(
     max_steps=steps, accelerator="gpu", devices=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
-    enable_model_summary=False,
+    enable_model_summary=False, plugins=[LightningEnvironment()],  # otherwise it asks MPI, if that is installed
 )  # fmt: skip
 trainer.fit(model, DataLoader(Noise(), batch_size=32, shuffle=True, num_workers=2))
 print("final", repr(sum(p.double().sum().item() for p in model.parameters())), flush=True)
