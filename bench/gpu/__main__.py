@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import sys
 import time
@@ -50,6 +51,7 @@ PROGRAMS = {
     "nccl": Program("nccl.py", (), {"SPOTSURFER_NCCL": "sockets"}),
     "cuda": Program("cuda_program.cu"),  # the tests' own
 }
+HERE_ALONE = re.compile(r" --(?:(?:python|runtime|out|work) \S+|verbose)")  # words of a command that say nothing elsewhere
 Row = dict[str, Any]
 
 
@@ -100,7 +102,7 @@ def _row(name: str, size: float, options: argparse.Namespace) -> Row:
         "cuda_back_gb_s": gpu_bytes / 1e9 / restored["back"],
         "sent_share": second["new_bytes"] / second["image_bytes"] if second else None,
         "floor_share": saved["floor"], "brought": restored["brought"],
-        "identical": same, "command": f"python -m bench.gpu {' '.join(sys.argv[1:])}", "date": options.date,
+        "identical": same, "command": f"python -m bench.gpu {HERE_ALONE.sub('', ' '.join(sys.argv[1:]))}", "date": options.date,
         "device": _device(restored, options), "driver": restored["facts"]["GPU driver"], "engine": saved["rung"],
         **({} if hand is None else _beside(hand, live, final)),
         "saves": saved["saves"], "differs": None if same else _differs(whole, plain["out"], restored),

@@ -34,11 +34,21 @@ OUT_TARGET_GB_S, RATIO_TARGET, BACK_TARGET_SECONDS = 3.5, 1.25, 15.0
 
 def measured(rows: Iterable[Row]) -> str:
     """One line a program and size, as it was measured."""
-    heads = ("job", "GPU memory", "image", "live: stood still", "final: durable", "restore", "out / back", "second save sent")
-    lines = [f"| {' | '.join([*heads, 'identical'])} |", "|" + "---|" * 9]
+    heads = (
+        "job",
+        "GPU",
+        "GPU memory",
+        "image",
+        "live: stood still",
+        "final: durable",
+        "restore",
+        "out / back",
+        "second save sent",
+    )
+    lines = [f"| {' | '.join([*heads, 'identical'])} |", "|" + "---|" * 10]
     for r in rows:
         if not r.get("saves"):
-            lines.append(f"| {_title(r)} | {r.get('size', NONE)} |" + " |" * 6 + f" **no**: {_cause(r)} |")
+            lines.append(f"| {_title(r)} | | {r.get('size', NONE)} |" + " |" * 6 + f" **no**: {_cause(r)} |")
             continue
         live = f"{r['frozen_seconds']:.1f} s" if r["saves"][0]["kind"] == "live" else NONE
         sent = f"{100 * r['sent_share']:.2g} %" if r.get("sent_share") is not None else NONE
@@ -47,7 +57,8 @@ def measured(rows: Iterable[Row]) -> str:
         speed = f"{r['cuda_out_gb_s']:.1f} / {r['cuda_back_gb_s']:.1f} GB/s"
         sizes = f"{r['gpu_bytes'] / 1e9:.1f} GB | {r['image_bytes'] / 1e9:.1f} GB"
         times = f"{live} | {r['durable_seconds']:.1f} s | {r['restore_seconds']:.1f} s"
-        lines.append(f"| {_title(r)} | {sizes} | {times} | {speed} | {sent} | {same} |")
+        chip = " ".join(r["device"].split()[1:2])
+        lines.append(f"| {_title(r)} | {chip} | {sizes} | {times} | {speed} | {sent} | {same} |")
     return "\n".join(lines)
 
 
