@@ -42,7 +42,8 @@ run() { # STANDIN=1: a try of this script itself, on any host
     runtime=$tree/build/runtime/current
     [ -x "$runtime/bin/spotsurfer-python" ] || { mkdir -p "$runtime" && tar -C "$runtime" -xf "$packed"; }
     size=40 small=4 bring=20 faults=2 train='pytorch:1 transformer:2 pytorch:10' extra="" standin=""
-    written='dataloader:1 persistent:1 hf_trainer:1 lightning:1 compiled:1 batching:1 streams:1 malloc_async:1 expandable:1'
+    written='dataloader:1 persistent:1 hf_trainer:1 lightning:1 compiled:1 batching:1 streams:1 malloc_async:1 expandable:1
+ triton:1 gloo:1 one_nccl:1'
     if [ -n "${STANDIN:-}" ]; then
         size=0.02 small=0.02 bring=0.2 faults=0.02 train=pytorch:0.02 written=pytorch:0.02 extra="--standin --threads 2" standin=--standin
     else

@@ -19,7 +19,9 @@ TITLES = {
     "dataloader": "PyTorch, default DataLoader, workers forked in each epoch",
     "persistent": "PyTorch, DataLoader with `persistent_workers`", "hf_trainer": "GPT-2, Hugging Face's Trainer, two workers",
     "lightning": "PyTorch Lightning, two workers", "compiled": "`torch.compile`, reduce-overhead, its pool of compilers",
-    "malloc_async": "PyTorch on `cudaMallocAsync`", "expandable": "PyTorch, `expandable_segments:True`",
+    "triton": "a kernel in Triton, NVML watched beside it", "gloo": "DistributedDataParallel, one rank over gloo",
+    "one_nccl": "DistributedDataParallel, one rank over NCCL", "malloc_async": "PyTorch on `cudaMallocAsync`",
+    "expandable": "PyTorch, `expandable_segments:True`",
     "batching": "inference server, continuous batching", "streams": "CUDA C++: streams, events, host callbacks",
     "server": "inference server between requests", "nccl": "PyTorch on several GPUs, NCCL",
 }  # fmt: skip
