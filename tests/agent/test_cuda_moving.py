@@ -13,11 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spotsurfer_agent.gpu import driver_port, process_discovery, suspend_resume
 from spotsurfer_agent.gpu.driver_port import BACK, CALLS, OK, Call, State
+from spotsurfer_agent.gpu.process_discovery import Holding
 from spotsurfer_agent.gpu.sidecar import SidecarGone
 from spotsurfer_agent.gpu.suspend_resume import CantBringBack, CantTakeOut, Mover
 from spotsurfer_agent.prepare import environment
 from spotsurfer_wire import gpu_facts
 from spotsurfer_wire.gpu_facts import About, Card
+from spotsurfer_wire.linux import procfs
 
 A, B = os.getpid(), 1  # processes that are there, to the end
 
@@ -73,6 +75,32 @@ def test_who_did_not_come_to_rest_goes_first_at_the_next_try(tmp_path: Path) -> 
     locks = [pids for call, pids in sidecar.calls if call is Call.LOCK]
     assert locks == [(A, B), (B,), (A,)]
     assert set(sidecar.now.values()) == {State.CHECKPOINTED}
+
+
+MAPPED = procfs.Mapping(0x7000, 0x8000, "rw-s", 5, "/dev/nvidiactl")
+
+
+@pytest.mark.parametrize(
+    ("child", "forked"),
+    [
+        (Holding({7: "/dev/nvidia0"}, (MAPPED, MAPPED._replace(start=0x9000, end=0xA000))), True),
+        (Holding({}, (MAPPED,)), True),
+        (Holding({7: "/dev/nvidia0"}), False),
+        (Holding({7: "/dev/nvidia0"}, (MAPPED._replace(start=0x9000),)), False),
+        (Holding({7: "/dev/nvidia0"}, (MAPPED,), draws=True), False),
+    ],
+)
+def test_a_child_is_of_a_fork_if_it_maps_a_device_where_its_parent_does(child: Holding, forked: bool) -> None:
+    assert child.is_of_a_fork(Holding({7: "/dev/nvidia0", 8: "/dev/nvidia-uvm"}, (MAPPED,))) is forked
+
+
+def test_a_process_that_keeps_a_device_is_named_and_all_runs_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stranger = {99: Holding({9: "/dev/nvidia0"})}
+    monkeypatch.setattr(process_discovery, "holdings", lambda pids: {p: h for p, h in stranger.items() if p in list(pids)})
+    sidecar = Sidecar()
+    with pytest.raises(CantTakeOut, match="process 99 holds /dev/nvidia0 and has no CUDA of its own"):
+        mover(sidecar, tmp_path).out([A, B], lambda: [A, B, 99], settle)
+    assert set(sidecar.now.values()) == {State.RUNNING}
 
 
 @pytest.mark.parametrize(("call", "error"), [(Call.LOCK, driver_port.NOT_READY), (Call.CHECKPOINT, driver_port.NOT_SUPPORTED)])
