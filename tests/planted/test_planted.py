@@ -14,10 +14,7 @@ from planted.fault import Fault, Unfit, check, load
 from support.tree import ROOT
 
 TOY = {
-    "agent/spotsurfer_agent/__init__.py": "",
-    "providers/spotsurfer_providers/__init__.py": "",
-    "policies/spotsurfer_policies/__init__.py": "",
-    "spotsurfer/__init__.py": "",
+    **{f"{folder}/{package}/__init__.py": "" for package, folder in tree.PACKAGES.items()},
     "spotsurfer/lease.py": "SECONDS = 60\nMARGIN = 15\n",
     "conftest.py": "def pytest_addoption(parser):\n    parser.addoption('--level')\n",
     "test_near.py": "from spotsurfer import lease\ndef test_seconds():\n    assert lease.SECONDS == 60\n",
