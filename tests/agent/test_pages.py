@@ -32,8 +32,14 @@ numbers = st.lists(st.integers(0, 60), max_size=300)
 
 
 @settings(max_examples=60, deadline=None)
-@given(numbers, numbers, st.lists(st.tuples(st.integers(0, 300), st.integers(0, 400)), max_size=30), st.sampled_from([4, 400]))
-def test_what_comes_out_is_what_went_in_and_known_pages_are_not_sent(first, other, changes, blocks):
+@given(
+    numbers,
+    numbers,
+    st.lists(st.tuples(st.integers(0, 300), st.integers(0, 400)), max_size=30),
+    st.sampled_from([4, 400]),
+    st.booleans(),
+)
+def test_what_comes_out_is_what_went_in_and_known_pages_are_not_sent(first, other, changes, blocks, compares):
     store = Store()
     images = {NAME: content(*first), "pages-2.img": content(*other)}
     entries, index = save(store, images, blocks=blocks)
@@ -46,7 +52,7 @@ def test_what_comes_out_is_what_went_in_and_known_pages_are_not_sent(first, othe
             del kinds[at % len(kinds)]
     moved = {NAME: content(*kinds, *other), "pages-7.img": content(*first)}
     store.sent = 0
-    again, _ = save(store, moved, index, blocks=blocks)
+    again, _ = save(store, moved, index, blocks=blocks, compares=compares)
     assert [store.read(e) for e in again] == list(moved.values())
     offered = {bytes(index.prints[i * 16 : i * 16 + 16]) for i in range(len(index))}
     of_pages = Printer(store.keys).of_pages

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from spotsurfer_agent.chunks.fingerprints import Printer
 from spotsurfer_agent.engines import criu_cuda
 from spotsurfer_agent.engines.choice import JobEngine
 from spotsurfer_agent.engines.job_host import Origin
@@ -188,12 +189,23 @@ def refusals() -> None:
 
 
 def moved() -> None:
-    """Memory that comes to lie elsewhere at each save is sent once: a second save sends what is new, wherever it lies."""
+    """Memory that comes to lie elsewhere at each save is sent once: a second save sends what is new, wherever it lies.
+
+    The job does not wait for the comparison.
+    """
     machine()
     e = begun("moves")
     live = e.save(request(1, final=False))
     turns_pass(e, 3)
-    second = e.save(request(2, final=False, base=live.checkpoint))
+    stages, compared, of_pages = [""], set[str](), Printer.of_pages
+
+    def noted(printer: Printer, data: memoryview) -> bytes:
+        compared.add(stages[-1])
+        return of_pages(printer, data)
+
+    Printer.of_pages = noted  # type: ignore[method-assign]
+    second = e.save(request(2, final=False, base=live.checkpoint, progress=stages.append))
+    assert compared == {"upload"}, compared
     lies = [x.split()[1] for x in output(e).decode().splitlines() if x.startswith("lies")]
     assert len(set(lies)) == 2, lies
     least = floor.of(open_store(STORE), [live.checkpoint, second.checkpoint])

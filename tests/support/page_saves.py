@@ -16,11 +16,18 @@ BLOCK = 64 * PAGE
 NAME = "pages-1.img"
 
 
-def save(store: Store, images: dict[str, bytes], base: Index | None = None, blocks: int = 400, release_first: bool = False):
+def save(
+    store: Store,
+    images: dict[str, bytes],
+    base: Index | None = None,
+    blocks: int = 400,
+    release_first: bool = False,
+    compares: bool = True,
+):
     """Stream the images through; returns entries and the index of what they became."""
     store.table = Table()
     memory = Reserve(blocks * BLOCK, blocks * BLOCK, BLOCK)
-    pages = Pages(memory, store, base)
+    pages = Pages(memory, store, base, compares=compares)
     if release_first:
         pages.release()
     for name, data in images.items():

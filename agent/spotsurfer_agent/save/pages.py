@@ -147,8 +147,9 @@ class Batch:
 class Pages:
     """The page files of one save."""
 
-    def __init__(self, reserve: Reserve, writer: Writer, base: Index | None) -> None:
-        self._reserve, self._writer, self._base = reserve, writer, base
+    def __init__(self, reserve: Reserve, writer: Writer, base: Index | None, *, compares: bool = True) -> None:
+        """`compares`: page files with the base as they pass, so that known pages take no memory; else when they are sent."""
+        self._reserve, self._writer, self._base, self._compares = reserve, writer, base, compares
         self._files: list[PageFile | Composed] = []
         self._batches: deque[Batch] = deque()
         self._change = threading.Condition()
@@ -159,7 +160,7 @@ class Pages:
 
     def sink(self, name: str) -> Sink:
         """The sink into which a reader puts a page file."""
-        sink, file = self.part(name)
+        sink, file = self.part(name, compared=self._compares)
         with self._change:
             self._files.append(file)
         return sink

@@ -175,6 +175,7 @@ class Saving:
         self._prints: list[tuple[str, bytes]] = []
         self._began = self._sync_seconds = self._frozen_seconds = 0.0
         self._expected_bytes = self._wanted_bytes = 0
+        self._compares = True
         self._copied = Copied()
 
     def run(self) -> SaveFacts:
@@ -265,6 +266,10 @@ class Saving:
         share = None if index is None else (memory_reserve.FIRST_GUESS if at.bases.new_share is None else at.bases.new_share)
         self._expected_bytes = memory_reserve.guessed_bytes(at.cgroup.pids()) + on_devices
         allowed, final = budget.image_bytes_max(at.memory_bytes, on_devices), self._request.final
+        # Of a job with GPU memory little is copied ahead. To compare all of it takes three times as long as to read it, so the
+        # job is let run on first, if there is room for all pages.
+        if at.device.there and not final and self._expected_bytes + memory_reserve.SLACK_BYTES <= allowed:
+            self._compares, share = False, None
         self._wanted_bytes, limit = memory_reserve.wanted(self._expected_bytes, share, allowed, final=final)
         reserve = Reserve(self._wanted_bytes if final else 0, limit)
         reuse_memory()
@@ -279,7 +284,8 @@ class Saving:
 
     @contextlib.contextmanager
     def _intake(self, memory: Reserve) -> Iterator[Intake]:
-        with contextlib.closing(Intake(self._images, memory, self._writer, self._base.index)) as intake:
+        intake = Intake(self._images, memory, self._writer, self._base.index, compares=self._compares)
+        with contextlib.closing(intake):
             yield intake
 
     def _sync(self) -> None:
