@@ -8,6 +8,7 @@ import signal
 import socket
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from spotsurfer_agent.engines.choice import JobEngine
@@ -73,7 +74,7 @@ def test_only_what_a_second_look_sees_stands_against_a_save(monkeypatch):
     looks = [["process 1 talks to a program outside", "process 1 maps a device"], ["process 1 maps a device"]]
     monkeypatch.setattr(blockers, "findings", lambda _: looks.pop(0))
     nothing = {"pids": list, "mounts": list, "scratch": str, "base": Path("/x")}
-    engine = SimpleNamespace(cuda=SimpleNamespace(gpu_processes=lambda _: ([], [])), **nothing)
+    engine: Any = SimpleNamespace(cuda=SimpleNamespace(gpu_processes=lambda _: ([], [])), **nothing)
     assert JobEngine._find(engine, Spec("job", ["true"])) == ["process 1 maps a device"]
     assert looks == []
 
