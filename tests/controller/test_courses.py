@@ -280,6 +280,14 @@ def test_the_look_that_sees_the_final_save_lets_a_waiter_go_that_it_outgrew() ->
         assert then(ride) == [goes_on]
 
 
+def test_the_look_that_sees_the_machine_gone_lets_a_waiter_go_that_the_newest_checkpoint_outgrew() -> None:
+    for saved, goes_on in ((3, Grant), (20, Terminate)):
+        ride = drained()
+        saves(ride, "2", saved)
+        ride.final, ride.taken = None, True
+        assert then(ride) == [goes_on]
+
+
 def test_a_smaller_machine_waits_until_it_is_told_how_large_the_final_save_is() -> None:
     for saved, goes_on in ((3, Grant), (20, Terminate)):
         ride = drained()

@@ -71,8 +71,8 @@ def test_manifests_without_a_seal_are_never_looked_into(seed: int) -> None:
     rand = random.Random(seed)
     for _ in range(EACH):
         data = bytearray(whole)
-        for _ in range(rand.randint(1, 4)):
-            data[rand.randrange(len(data))] ^= rand.randint(1, 255)
+        for place in rand.sample(range(len(data)), rand.randint(1, 4)):
+            data[place] ^= rand.randint(1, 255)
         with pytest.raises(ProtocolError, match="not written with this job's key"):
             manifest.decode(bytes(data), KEYS, JOB)
 

@@ -9,7 +9,7 @@ from spotsurfer_policies.offer_choice import Cheapest
 from spotsurfer_wire.messages import AgentState, NearMiss, Report
 from spotsurfer_wire.oom_freeze_levels import pressed_at
 from spotsurfer_wire.usage import Window
-from support.builders import JOB, NOW, a_head, a_job, a_snapshot, an_agent, an_attempt
+from support.builders import JOB, NOW, a_head, a_job, a_snapshot, an_agent, an_attempt, an_instance
 
 from spotsurfer.controller.jobs.rightsizing import Make, Rightsizing, Sizes
 from spotsurfer.core.decide import decide
@@ -61,6 +61,7 @@ class Ride:
     alarms: list[str] = field(default_factory=list)
     words: dict[int, Report] = field(default_factory=dict)
     final: str | None = None  # the last save of the holder, as the head says
+    taken: bool = False  # whether the cloud shows that the holder's machine is gone
 
     def __post_init__(self) -> None:
         self.engine = open_database(None)
@@ -123,7 +124,8 @@ class Ride:
         holder = self.here
         agents: dict[AttemptNumber, AgentSeen] = {}
         agents[holder.number] = an_agent("draining" if pressed else "running", pressed=pressed, protection=self.protection)
-        return JobSeen(self.job, tuple(self.attempts), agents=agents, head=self._head())
+        instances = {holder.number: an_instance(int(holder.number), gone=True)} if self.taken else {}
+        return JobSeen(self.job, tuple(self.attempts), instances, agents, head=self._head())
 
     def _head(self) -> HeadSeen:
         return a_head(int(self.here.number), checkpoint=self.final, final=self.final is not None)

@@ -352,9 +352,9 @@ class _Judge:
         return self._sized(sizing, here if choice.to is None else choice.to, choice.why, wanted=choice.to is not None)
 
     def _left(self) -> bool:
-        """Whether the job has no owner. The head counts, because the look that sees it also grants the job."""
-        head = self.owner.head
-        return self.owner.state not in HOLDS or (head is not None and head.final and self.owner.owns)
+        """Whether the job has no owner. Head and machine count, because the look that sees their end also grants the job."""
+        owner, head = self.owner, self.owner.head
+        return owner.state not in HOLDS or owner.gone or (head is not None and head.final and owner.owns)
 
     def _untold(self) -> bool:
         """Whether the job has no owner and no report gives the size of the newest checkpoint. It fitted the old machine."""
@@ -380,9 +380,8 @@ class _Judge:
         course, owner, seen, bytes_of = sizing.course, self.owner, self.owner.seen, self.ride.memory
         kinds, used = course.terms.kinds, sizing.last.memory_bytes if sizing.last is not None else 0.0
         # The agent's next report gives the size of a final save that the head shows before any report does.
-        comes = owner.state in HOLDS or (
-            owner.state is A.DRAINED and owner.age_seconds < self.snapshot.limits.last_report_seconds
-        )
+        drained = owner.state is A.DRAINED and owner.age_seconds < self.snapshot.limits.last_report_seconds
+        comes = (owner.state in HOLDS and not owner.gone) or drained
         awaited, need = comes and self._untold(), self._need(sizing)
         room = min((bytes_of[k.name] for k in kinds if k.usable_bytes >= need), default=0)
         size = SizeSeen(
