@@ -52,7 +52,6 @@ PROGRAMS = {
     "batching": Program("batching.py"),
     "streams": Program("streams.cu"),
     "nccl": Program("nccl.py", (), {"SPOTSURFER_NCCL": "sockets"}),
-    "cuda": Program("cuda_program.cu"),  # the tests' own
 }
 HERE_ALONE = re.compile(r" --(?:(?:python|runtime|out|work) \S+|verbose)")  # words of a command that say nothing elsewhere
 Row = dict[str, Any]
@@ -134,7 +133,7 @@ def _differs(ours: str, theirs: str, restored: Row) -> Row:
 def _plan(name: str, size: float, options: argparse.Namespace) -> Row:
     if options.standin:
         return _with(jobs.standin(int(size * 2**30), options.steps), options)
-    if name == "cuda":
+    if name == "cuda":  # the tests' own program, which counts bytes and shorter turns
         return _with(jobs.compiled(int(size * 2**30), options.steps * 3, "pinned"), options)
     program = PROGRAMS[name]
     source, words = HERE / "programs" / program.file, [str(size), str(options.steps), *program.words]
@@ -163,7 +162,10 @@ def _machine(scene: str, plan: Row, options: argparse.Namespace) -> Row:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.gpu", description=__doc__)
     parser.add_argument(
-        "runs", nargs="+", metavar="PROGRAM[:GB[:hold]]", help=f"{', '.join(PROGRAMS)}; how much GPU memory; other threads held"
+        "runs",
+        nargs="+",
+        metavar="PROGRAM[:GB[:hold]]",
+        help=f"{', '.join(PROGRAMS)}, cuda; how much GPU memory; other threads held",
     )
     parser.add_argument(
         "--runtime", type=Path, default=Path("build/runtime/current"), help="the agent's, unpacked (default %(default)s)"

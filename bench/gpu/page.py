@@ -36,7 +36,7 @@ OUT_TARGET_GB_S, RATIO_TARGET, BACK_TARGET_SECONDS = 3.5, 1.25, 15.0
 
 def measured(rows: Iterable[Row]) -> str:
     """One line a program and size, as it was measured."""
-    heads = (
+    heads = [
         "job",
         "GPU",
         "GPU memory",
@@ -46,8 +46,9 @@ def measured(rows: Iterable[Row]) -> str:
         "restore",
         "out / back",
         "second save sent",
-    )
-    lines = [f"| {' | '.join([*heads, 'identical'])} |", "|" + "---|" * 10]
+        "identical",
+    ]
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for r in rows:
         if not r.get("saves"):
             lines.append(f"| {_title(r)} | | {r.get('size', NONE)} |" + " |" * 6 + f" **no**: {_cause(r)} |")

@@ -91,7 +91,7 @@ MAPPED = procfs.Mapping(0x7000, 0x8000, "rw-s", 5, "/dev/nvidiactl")
     ],
 )
 def test_a_child_is_of_a_fork_if_it_maps_a_device_where_its_parent_does(child: Holding, forked: bool) -> None:
-    assert child.is_of_a_fork(Holding({7: "/dev/nvidia0", 8: "/dev/nvidia-uvm"}, (MAPPED,))) is forked
+    assert child.is_inherited([Holding(), Holding({7: "/dev/nvidia0", 8: "/dev/nvidia-uvm"}, (MAPPED,))]) is forked
 
 
 def test_a_process_that_keeps_a_device_is_named_and_all_runs_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,10 +73,13 @@ def test_only_what_a_second_look_sees_stands_against_a_save(monkeypatch):
     """A worker connects to its parent between the looks at the two: that end seemed to be outside of the job."""
     looks = [["process 1 talks to a program outside", "process 1 maps a device"], ["process 1 maps a device"]]
     monkeypatch.setattr(blockers, "findings", lambda _: looks.pop(0))
-    nothing = {"pids": list, "mounts": list, "scratch": str, "base": Path("/x")}
+    nothing = {"pids": list, "mounts": list, "scratch": str, "base": Path("/x"), "_found": None}
     engine: Any = SimpleNamespace(cuda=SimpleNamespace(gpu_processes=lambda _: ([], [])), **nothing)
     assert JobEngine._find(engine, Spec("job", ["true"])) == ["process 1 maps a device"]
     assert looks == []
+    looks += [["process 1 maps a device"], ["never looked at"]]
+    assert JobEngine._find(engine, Spec("job", ["true"])) == ["process 1 maps a device"]  # the look before saw it, too
+    assert looks == [["never looked at"]]
 
 
 @pytest.mark.parametrize(("mode", "count"), [("close", 0), ("keep", 0), ("forbid", 1)])

@@ -90,7 +90,8 @@ class JobEngine(JobHost):
     def _find(self, spec: Spec) -> list[str]:
         """What in the job's processes stands against CRIU.
 
-        A job that runs changes while it is looked at, so only what two looks see stands.
+        A job that runs changes while it is looked at, so only what two looks see stands: this one and the one before, or,
+        if it is new, one at once after this one.
         """
         own: tuple[str, ...] = ("/run/",) if spec.image else ()
         own += shared_file_systems.folders(spec, str(self.base))
@@ -103,9 +104,10 @@ class JobEngine(JobHost):
             job = blockers.Job(pids, str(self.base), spec.tcp, scratch=self.scratch(), mounts=mounts, own=own)
             return [*against, *blockers.findings(job)]
 
-        found = look()
-        again = set(look()) if found else set()
-        self._found = [x for x in found if x in again]
+        found, known = look(), set(self._found or ())
+        if not known.issuperset(found):
+            known.update(look())
+        self._found = [x for x in found if x in known]
         return self._found
 
     def _specification(self) -> Spec | None:

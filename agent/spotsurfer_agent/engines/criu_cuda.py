@@ -86,9 +86,7 @@ class CudaSave(CriuSave):
         names = {pid: f"process {procfs.number_inside(pid)}" for pid in held if Path(f"/proc/{pid}").exists()}
         parents = [held[pid] for pid in known]
         strange = {
-            names[pid]: x.device
-            for pid, x in held.items()
-            if pid not in known and pid in names and not any(x.is_of_a_fork(parent) for parent in parents)
+            names[pid]: x.device for pid, x in held.items() if pid not in known and pid in names and not x.is_inherited(parents)
         }
         libraries = {name: process_discovery.frail_library(pid) for pid, name in names.items()}
         frail = {name: x.name for name, x in libraries.items() if x is not None and not (x.held or self.holds_threads)}

@@ -45,15 +45,14 @@ class Holding:
         """One of the devices."""
         return next(iter(self.descriptors.values()), "") or next(m.name for m in self.mappings)
 
-    def is_of_a_fork(self, parent: Holding) -> bool:
-        """Whether this is what a child of `parent` inherited, or a child of such a child.
+    def is_inherited(self, parents: Iterable[Holding]) -> bool:
+        """Whether this is what a child of one of these processes inherited by fork, or a child of such a child.
 
         CUDA maps its devices at addresses that chance chose, so another program has none of them. A program that draws may
         have opened the devices itself.
         """
-        return not self.draws and not {(m.start, m.name) for m in self.mappings}.isdisjoint(
-            (m.start, m.name) for m in parent.mappings
-        )
+        theirs = {(m.start, m.name) for parent in parents for m in parent.mappings}
+        return not self.draws and not theirs.isdisjoint((m.start, m.name) for m in self.mappings)
 
 
 def holdings(pids: Iterable[int]) -> dict[int, Holding]:

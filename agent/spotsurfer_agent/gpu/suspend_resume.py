@@ -269,7 +269,7 @@ class Mover:
     def _relieve(self, parents: Mapping[int, Holding], family: Callable[[], Iterable[int]], settle: inherited.Settle) -> None:
         """No process of the job holds a device afterwards."""
         held = process_discovery.holdings(family())
-        children = {pid: x for pid, x in held.items() if any(x.is_of_a_fork(parent) for parent in parents.values())}
+        children = {pid: x for pid, x in held.items() if x.is_inherited(parents.values())}
         try:
             inherited.take(children, settle)
         except OSError as e:
