@@ -107,7 +107,7 @@ TROUBLE_SECONDS = 600.0  # for a final save without a forecast
 def decide(
     snapshot: Snapshot, policy: Policy, now: datetime, purchase: Purchase | None = None, interval: Interval | None = None
 ) -> Decision:
-    """The actions to take now, the rejected alternatives with reasons, and the latest time of the next look.
+    """The actions to take now, and the rejected alternatives with reasons.
 
     `purchase` chooses what to buy for jobs with a deadline; None = `policy` ranks, as for all others. `interval` decides how
     often to save jobs without an interval from their user; None = as they were submitted.
@@ -120,10 +120,9 @@ def decide(
         actions += _decide_job(planner, seen, cases(snapshot, seen, now))
     if snapshot.listing_complete and not snapshot.ahead:
         actions += [Sweep(o.id, "it belongs to no attempt of ours") for o in snapshot.orphans if not o.gone]
-    wake = min((c.until for c in snapshot.cooldowns if c.until > now), default=None)
     hurry = contest.hurry or any(in_transit(cases(snapshot, s, now)) for s in snapshot.jobs)
     alarms = planner.alarms()
-    return Decision(tuple(actions), tuple(planner.rejected), wake, dict(planner.notes), hurry, dict(contest.levels), alarms)
+    return Decision(tuple(actions), tuple(planner.rejected), dict(planner.notes), hurry, dict(contest.levels), alarms)
 
 
 def _decide_job(planner: Planner, seen: JobSeen, own: Sequence[AttemptView]) -> list[Action]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from spotsurfer.model.job import AttemptNumber, HeldBy, InstanceId, JobId, Wish
 from spotsurfer.model.market import Offer
@@ -209,11 +208,10 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The actions to take now, the rejected alternatives with reasons, and the latest time of the next look."""
+    """The actions to take now, and the rejected alternatives with reasons."""
 
     actions: tuple[Action, ...] = ()
     rejected: tuple[Rejected, ...] = ()
-    wake_at: datetime | None = None
     notes: dict[JobId, str] = field(default_factory=dict)  # why a job waits, one sentence
     hurry: bool = False  # a job stands still until the next step: look again at once
     levels: dict[JobId, int] = field(default_factory=dict)  # priorities of open jobs, plus their gain by waiting

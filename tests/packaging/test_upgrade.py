@@ -95,24 +95,27 @@ def old_release() -> dict[str, str]:
         fresh = folder.with_name(f".{OLD_VERSION}.new")
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(parents=True)
-        words = ["git", "-C", str(ROOT), "archive", OLD_COMMIT, "spotsurfer", "agent", "policies", "providers"]
-        sources = subprocess.run(words, capture_output=True, check=False)
+        sources = subprocess.run(["git", "-C", str(ROOT), "archive", OLD_COMMIT], capture_output=True, check=False)
         if sources.returncode != 0:
             pytest.skip(f"the history of {OLD_VERSION} is not here: {sources.stderr.decode().strip()}")
-        subprocess.run(["tar", "-x", "-C", str(fresh)], input=sources.stdout, check=True)
+        (fresh / "sources").mkdir()
+        subprocess.run(["tar", "-x", "-C", str(fresh / "sources")], input=sources.stdout, check=True)
+        # Installed, because policies and providers are found by the entry points of what is installed.
+        install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target"]
+        subprocess.run([*install, str(fresh / "site"), str(fresh / "sources")], check=True)
         runtime = fresh / "runtime"
         runtime.mkdir()
         for cache in ("debs", "wheels"):
             shutil.copytree(ROOT / "build" / "runtime" / cache, runtime / cache, copy_function=os.link)
-        command = [sys.executable, "-m", "spotsurfer.agent_runtime", "--out", str(runtime), "build", "--unpack"]
+        command = [sys.executable, "-m", "spotsurfer.runtime", "--out", str(runtime), "build", "--unpack"]
         subprocess.run(command, env=_environment(fresh), cwd=fresh, check=True)
         fresh.rename(folder)
     return _environment(folder)
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    path = os.pathsep.join(str(folder / part) for part in (".", "agent", "policies", "providers"))
-    return {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": path, "SPOTSURFER_RUNTIME__PATH": str(folder / "runtime")}
+    own = {"PYTHONPATH": str(folder / "site"), "SPOTSURFER_RUNTIME__PATH": str(folder / "runtime")}
+    return {**os.environ, "PYTHONSAFEPATH": "1", **own}
 
 
 @pytest.mark.slow  # not `real`: it is skipped where the history is missing

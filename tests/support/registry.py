@@ -10,7 +10,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -184,7 +184,9 @@ def tree_of(packages: Sequence[str], root: Path) -> None:
     for name in ("etc", "tmp", "var/tmp", "root", "proc", "dev", "sys", "run"):
         (root / name).mkdir(parents=True, exist_ok=True)
     listed = root.with_suffix(".list")
-    listed.write_text("\n".join(sorted({_real(x) for p in closure(packages) for x in _listed(p)})))
+    files = {_real(x) for p in closure(packages) for x in _listed(p)}
+    files |= {_real(x) for p in closure(_chosen(files)) for x in _listed(p)}
+    listed.write_text("\n".join(sorted(files)))
     pack = f"tar -C / --no-recursion --ignore-failed-read -cf - -T {listed} 2>/dev/null"
     subprocess.run(["bash", "-c", f"{pack} | tar -C {root} --keep-directory-symlink -xf -"], check=True)
     _made_at_installation(root, listed.read_text().splitlines())
@@ -220,6 +222,18 @@ def _listed(package: str) -> list[str]:
     return [
         x for x in paths if x.startswith("/") and not x.startswith(("/usr/share/doc", "/usr/share/man", "/usr/share/locale"))
     ]
+
+
+def _chosen(files: Collection[str]) -> list[str]:
+    """Packages that this host prefers to alternatives of theirs which are in the tree: programs compute the same."""
+    found = []
+    for described in Path("/var/lib/dpkg/alternatives").iterdir():
+        lines = described.read_text().splitlines()
+        chosen, choices = os.path.realpath(lines[1]), [x for x in lines[lines.index("") :] if x.startswith("/")]
+        if chosen.lstrip("/") not in files and any(_real(x) in files for x in choices):
+            owners = subprocess.run(["dpkg-query", "-S", chosen], capture_output=True, text=True, check=False).stdout
+            found += [owners.split(":")[0]] if owners else []
+    return found
 
 
 def _made_at_installation(root: Path, paths: Sequence[str]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import socket
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -107,12 +106,5 @@ def _send(pids: list[int], net: int, source: tuple[str, int], to: socket.socket,
 
 def _fresh(net: int, family: int) -> socket.socket:
     """A new socket of ours in the job's network. Raises OSError."""
-    here = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        syscalls.setns(net, syscalls.CLONE_NEWNET)
-        try:
-            return socket.socket(family, socket.SOCK_DGRAM)
-        finally:
-            syscalls.setns(here, syscalls.CLONE_NEWNET)
-    finally:
-        os.close(here)
+    with syscalls.in_namespace(syscalls.CLONE_NEWNET, net):
+        return socket.socket(family, socket.SOCK_DGRAM)

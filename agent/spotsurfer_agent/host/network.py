@@ -190,18 +190,11 @@ def remove(tools: Tools) -> None:
 
 def _namespace() -> int:
     """An empty network namespace, held by a descriptor only."""
-    here = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        syscalls.unshare(syscalls.CLONE_NEWNET)
-        try:
-            Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("0")  # of the new one
-            with contextlib.suppress(OSError):  # fails if groups have other numbers, as in containers without root
-                Path("/proc/sys/net/ipv4/ping_group_range").write_text(EVERY_GROUP)
-            return os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        finally:
-            syscalls.setns(here, syscalls.CLONE_NEWNET)
-    finally:
-        os.close(here)
+    with syscalls.in_namespace(syscalls.CLONE_NEWNET):
+        Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("0")  # of the new one
+        with contextlib.suppress(OSError):  # fails if groups have other numbers, as in containers without root
+            Path("/proc/sys/net/ipv4/ping_group_range").write_text(EVERY_GROUP)
+        return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _ip(tools: Tools, commands: Sequence[str], net: int | None = None) -> None:
@@ -239,15 +232,11 @@ def take_hostname(name: str) -> None:
 
 def hostname_of_process(pid: int) -> str:
     """The hostname that a process sees. Raises OSError."""
-    here, there = (os.open(f"/proc/{who}/ns/uts", os.O_RDONLY | os.O_CLOEXEC) for who in ("thread-self", pid))
+    there = os.open(f"/proc/{pid}/ns/uts", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        syscalls.setns(there, syscalls.CLONE_NEWUTS)  # of this thread alone
-        try:
+        with syscalls.in_namespace(syscalls.CLONE_NEWUTS, there):
             return socket.gethostname()
-        finally:
-            syscalls.setns(here, syscalls.CLONE_NEWUTS)
     finally:
-        os.close(here)
         os.close(there)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-import os
 import socket
 import struct
 from collections.abc import Iterable, Iterator
@@ -25,15 +24,8 @@ _TIMEOUT_SECONDS = 2.0
 
 def open_diag(net: int) -> socket.socket:
     """A socket for queries about the namespace behind the descriptor `net`, usable from any namespace. Raises OSError."""
-    here = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        syscalls.setns(net, syscalls.CLONE_NEWNET)
-        try:
-            s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG)
-        finally:
-            syscalls.setns(here, syscalls.CLONE_NEWNET)
-    finally:
-        os.close(here)
+    with syscalls.in_namespace(syscalls.CLONE_NEWNET, net):
+        s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG)
     s.settimeout(_TIMEOUT_SECONDS)
     return s
 

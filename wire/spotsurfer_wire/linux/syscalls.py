@@ -36,6 +36,7 @@ CLONE_NEWUTS = 0x04000000
 CLONE_NEWIPC = 0x08000000
 CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000
+_OF_THREADS = {CLONE_NEWNET: "net", CLONE_NEWUTS: "uts"}  # which each thread may change for itself
 
 MS_RDONLY = 0x1
 MS_NOSUID = 0x2
@@ -99,6 +100,23 @@ def unshare(flags: int) -> None:
 def setns(fd: int, flags: int) -> None:
     """Enter the namespace behind a descriptor; for a network namespace only the calling thread does."""
     _checked(_libc.setns(fd, flags), "setns")
+
+
+@contextlib.contextmanager
+def in_namespace(kind: int, fd: int | None = None) -> Iterator[None]:
+    """Inside the block the thread is in the network or UTS namespace behind `fd`, or in a new one (None). Raises OSError."""
+    here = os.open(f"/proc/thread-self/ns/{_OF_THREADS[kind]}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if fd is None:
+            unshare(kind)
+        else:
+            setns(fd, kind)
+        try:
+            yield
+        finally:
+            setns(here, kind)
+    finally:
+        os.close(here)
 
 
 @contextlib.contextmanager
