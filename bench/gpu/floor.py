@@ -33,7 +33,7 @@ def _pages(store: ObjectStore, checkpoint: str) -> Halves:
     data = store.get(object_keys.manifest_key(JOB, checkpoint))
     assert data is not None, checkpoint
     image, found = manifest.decode(data, keys, JOB, checkpoint), [np.empty(0, dtype=np.uint64)]
-    empty = pairs(Printer(keys).of_pages(memoryview(bytes(PAGE))))[0]
+    empty = pairs(Printer(keys.prints).of_pages(memoryview(bytes(PAGE))))[0]
     names = {kept_as(entry.path) for entry in image.image if is_pages(entry)}
     with Reader(store, JOB, keys) as reader:
         for entry in (e for e in image.image if e.path in names):

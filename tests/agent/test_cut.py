@@ -20,7 +20,7 @@ def pages(count, seed):
 
 def chunks_of(data, step=1 << 30):
     cutter, out, begun = Cutter(), [], 0
-    prints = pairs(Printer(Keys.derive(b"", "job")).of_pages(memoryview(data)))
+    prints = pairs(Printer(Keys.derive(b"", "job").prints).of_pages(memoryview(data)))
     for at in range(0, len(prints), step):
         for end in cutter.cuts(prints[at : at + step]):
             out.append(data[begun * PAGE : (at + end) * PAGE])

@@ -55,7 +55,7 @@ def test_what_comes_out_is_what_went_in_and_known_pages_are_not_sent(first, othe
     again, _ = save(store, moved, index, blocks=blocks, compares=compares)
     assert [store.read(e) for e in again] == list(moved.values())
     offered = {bytes(index.prints[i * 16 : i * 16 + 16]) for i in range(len(index))}
-    of_pages = Printer(store.keys).of_pages
+    of_pages = Printer(store.keys.prints).of_pages
     new = sum(of_pages(memoryview(content(k))) not in offered for k in kinds if k)
     withheld = not pairs(bytes(index.prints))[index.refs[:, 0] >= 0].any(axis=1).all()
     assert store.sent <= new * PAGE + withheld * len(first + other) * PAGE

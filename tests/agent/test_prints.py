@@ -6,8 +6,10 @@ import random
 
 import pytest
 import xxhash
+from spotsurfer_agent.chunks import print_workers
 from spotsurfer_agent.chunks.chunker import Sender
 from spotsurfer_agent.chunks.fingerprints import PRINT, Index, Printer, empty
+from spotsurfer_agent.chunks.print_workers import Printing
 from spotsurfer_agent.chunks.writer import Writer
 from spotsurfer_wire.chunks.budget import Limits
 from spotsurfer_wire.crypto import Keys
@@ -23,6 +25,7 @@ PAYLOAD = random.Random(1).randbytes(PAGE * 3 // 4)
 LIKE_ZERO = twin(ZERO, PAYLOAD)  # 3 of 4 bytes are anybody's, and xxh3 can't tell it from zeros
 A_PAGE = random.Random(2).randbytes(PAGE)
 LIKE_IT = twin(A_PAGE, PAYLOAD)
+SECRET = Keys.derive(b"k" * 32, "job").prints
 
 
 @pytest.mark.parametrize(("page", "like"), [(ZERO, LIKE_ZERO), (A_PAGE, LIKE_IT)])
@@ -34,7 +37,7 @@ def test_the_pages_of_these_tests_are_what_they_are_said_to_be(page, like):
 
 @pytest.mark.parametrize(("page", "like"), [(ZERO, LIKE_ZERO), (A_PAGE, LIKE_IT)])
 def test_who_knows_no_key_can_make_no_page_with_the_fingerprint_of_another(page, like):
-    printer = Printer(Keys.derive(b"k" * 32, "job"))
+    printer = Printer(SECRET)
     assert printer.of_pages(memoryview(page)) != printer.of_pages(memoryview(like))
 
 
@@ -42,19 +45,50 @@ def test_a_secret_seed_of_xxh3_would_not_do():
     page, other = alike_under_many_seeds()
     seeds = [random.Random(n).getrandbits(64) for n in range(1000)]
     assert sum(xxhash.xxh3_128_digest(page, seed) == xxhash.xxh3_128_digest(other, seed) for seed in seeds) > 5
-    printers = [Printer(Keys.derive(b"", f"job {n}")).of_pages for n in range(200)]
+    printers = [Printer(Keys.derive(b"", f"job {n}").prints).of_pages for n in range(200)]
     assert not any(of_pages(memoryview(page)) == of_pages(memoryview(other)) for of_pages in printers)
 
 
 def test_a_fingerprint_is_of_one_page_and_of_one_lineage():
     data = content(1, 2, 1, 0, *range(200)) + b"the end"
-    mine, others = (Printer(Keys.derive(b"k" * 32, name)) for name in ("job", "other"))
+    mine, others = (Printer(Keys.derive(b"k" * 32, name).prints) for name in ("job", "other"))
     prints = mine.of_pages(memoryview(data))
     each = [prints[at : at + PRINT] for at in range(0, len(prints), PRINT)]
     assert each[0] == each[2] == mine.of_pages(memoryview(content(1)))
     assert each[-1] == mine.of_pages(memoryview(b"the end".ljust(PAGE, b"\0")))
     assert len({*each}) == len(each) - 4, "1, 1, 2 and 0 came before"
     assert not {*each} & {others.of_pages(memoryview(data))[at : at + PRINT] for at in range(0, len(prints), PRINT)}
+
+
+@pytest.fixture
+def printing():
+    made = Printing(SECRET, 3)
+    yield made
+    made.end()
+
+
+@pytest.mark.parametrize("size", [1, PAGE, 5 * PAGE + 7, 900 * PAGE, (5 << 20) + 9])
+def test_workers_make_what_a_printer_makes(printing, size):
+    data = memoryview(bytearray(random.Random(1).randbytes(size)))
+    assert printing.of_pages(data) == Printer(SECRET).of_pages(data)
+
+
+def test_a_worker_that_is_killed_costs_no_save(printing, caplog):
+    data = memoryview(bytearray(content(*range(1, 100))))
+    workers = list(printing._workers)
+    workers[1].kill()
+    for _ in range(2):
+        assert printing.of_pages(data) == Printer(SECRET).of_pages(data)
+    assert "goes on without helpers" in caplog.text
+    assert all(w.poll() is not None for w in workers)
+
+
+@pytest.mark.parametrize(
+    ("processors", "gib", "workers"), [(2, 9, 0), (4, 9, 0), (8, 9, 2), (16, 9, 4), (96, 9, 4), (96, 0.5, 0)]
+)
+def test_workers_start_where_they_help(monkeypatch, processors, gib, workers):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(processors)))
+    assert print_workers.useful(int(gib * 2**30)) == workers
 
 
 @pytest.mark.parametrize("at", [0, 7, 1024, 2000, 2728, PAGE - 1])

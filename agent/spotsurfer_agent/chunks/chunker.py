@@ -65,7 +65,7 @@ class Sender:
     """Sends files of one job through a writer that others may use as well."""
 
     def __init__(self, writer: Writer) -> None:
-        self._writer, self._printer = writer, Printer(writer.keys)
+        self._writer, self._printer = writer, Printer(writer.keys.prints)
 
     def send(
         self, entries: Iterable[Entry], where: Callable[[Entry], Path], known: Mapping[str, Content] | None = None

@@ -49,12 +49,12 @@ Pairs = npt.NDArray[np.uint64]  # rows of two: a fingerprint's halves
 
 
 class Printer:
-    """Makes the fingerprints of one lineage's pages. It serves one thread at a time."""
+    """Makes the fingerprints of one lineage's pages. It serves one thread at a time. `secret`: that of `Keys.prints`."""
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, secret: bytes) -> None:
         self._page, self._digest = (
             Cipher(algorithms.AES(key), modes.ECB()).encryptor()  # noqa: S305 -- one block at a time is what is wanted
-            for key in (keys.prints[:_KEY], keys.prints[_KEY:])
+            for key in (secret[:_KEY], secret[_KEY:])
         )
         self._mixed = memoryview(bytearray(_PRINTED_BYTES + _BLOCK))  # the library asks for one more than it fills
         self._pages = np.frombuffer(self._mixed[:_PRINTED_BYTES], dtype=_ONE)

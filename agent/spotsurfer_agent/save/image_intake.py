@@ -25,10 +25,19 @@ BUFFER_BYTES = 1 << 18
 class Intake:
     """One dump's image. CRIU is started when it is there. `folder` gets the files that are not memory pages."""
 
-    def __init__(self, folder: Path, memory: Reserve, writer: Writer, base: Index | None, *, compares: bool = True) -> None:
-        """`compares`: see `Pages`. Raises StreamError and OSError."""
+    def __init__(
+        self,
+        folder: Path,
+        memory: Reserve,
+        writer: Writer,
+        base: Index | None,
+        *,
+        compares: bool = True,
+        workers: int = 0,
+    ) -> None:
+        """`compares`, `workers`: see `Pages`. Raises StreamError and OSError."""
         self._folder, self._memory = folder, memory
-        self.pages = Pages(memory, writer, base, compares=compares)
+        self.pages = Pages(memory, writer, base, compares=compares, workers=workers)
         self._aheads: Aheads | None = None
         self._passed: dict[str, Passed] = {}
         self._last = ""

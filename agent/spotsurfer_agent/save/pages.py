@@ -28,17 +28,17 @@ from spotsurfer_agent.chunks.fingerprints import (
     Index,
     Numbers,
     Pairs,
-    Printer,
     empty,
     joined,
     pairs,
 )
+from spotsurfer_agent.chunks.print_workers import Printing
 from spotsurfer_agent.chunks.writer import Writer
 from spotsurfer_agent.criu.images import StreamError
 from spotsurfer_agent.save.memory_reserve import Reserve, Span
 from spotsurfer_agent.save.stream import Sink
 
-WINDOW_BYTES = 1 << 20  # compared with the base at once
+WINDOW_BYTES = 1 << 20  # compared with the base at once, for each worker
 _UNSEEN = -3  # nothing is known of this page yet
 
 
@@ -147,9 +147,16 @@ class Batch:
 class Pages:
     """The page files of one save."""
 
-    def __init__(self, reserve: Reserve, writer: Writer, base: Index | None, *, compares: bool = True) -> None:
-        """`compares`: page files with the base as they pass, so that known pages take no memory; else when they are sent."""
+    def __init__(
+        self, reserve: Reserve, writer: Writer, base: Index | None, *, compares: bool = True, workers: int = 0
+    ) -> None:
+        """`compares`: page files with the base as they pass, so that known pages take no memory; else when they are sent.
+
+        `workers`: processes that make fingerprints, see `chunks.print_workers`. Raises OSError.
+        """
         self._reserve, self._writer, self._base, self._compares = reserve, writer, base, compares
+        self._window_bytes = WINDOW_BYTES * max(1, workers)
+        self._printing = Printing(writer.keys.prints, workers)
         self._files: list[PageFile | Composed] = []
         self._batches: deque[Batch] = deque()
         self._change = threading.Condition()
@@ -169,7 +176,7 @@ class Pages:
         """A sink for pages of a composed file. `compared` with the base as they pass, or only when they are sent."""
         file = PageFile(name)
         if compared and self._base is not None:
-            return _Matching(self, file, Follower(self._base, name), Printer(self._writer.keys)), file
+            return _Matching(self, file, Follower(self._base, name), self._printing, self._window_bytes), file
         return _Plain(self, file), file
 
     def composed(self, file: Composed) -> None:
@@ -199,6 +206,7 @@ class Pages:
             self._ended = True
             self._change.notify_all()
         self._thread.join()
+        self._printing.end()
         if self.failure is not None:
             raise self.failure
         self._files.sort(key=lambda f: f.name)
@@ -210,6 +218,7 @@ class Pages:
             self._batches.clear()
             self._change.notify_all()
         self._thread.join()
+        self._printing.end()
 
     def prints(self) -> list[tuple[str, bytes]]:
         """The fingerprints of the pages of each file; after `finish`, and once."""
@@ -258,10 +267,8 @@ class Pages:
 
     def _work(self) -> None:
         try:
-            printer: Printer | None = None
             while (batch := self._next()) is not None:
-                printer = printer or Printer(self._writer.keys)
-                self._send(batch, printer)
+                self._send(batch)
         except BaseException as e:
             self.failure = e
             self._reserve.close()  # a reader that waits for memory must hear of it
@@ -274,11 +281,11 @@ class Pages:
                 self._change.wait()
             return self._batches.popleft()
 
-    def _send(self, batch: Batch, printer: Printer) -> None:
+    def _send(self, batch: Batch) -> None:
         """Drop what the base has or nobody wants, and cut the rest into chunks by the content of its pages."""
         view, numbers = batch.span.view[: len(batch.numbers) * PAGE], batch.numbers
         if not batch.prints:
-            batch.prints = batch.file.prints[batch.slot] = printer.of_pages(view)
+            batch.prints = batch.file.prints[batch.slot] = self._printing.of_pages(view)
         here = pairs(batch.prints)
         known = self._base.find(here) if self._base is not None else np.full(len(here), NEW)
         known[empty(view)] = ZERO
@@ -350,9 +357,9 @@ class _Matching:
     While one window is filled a thread compares the other one: a job that stands still does not wait for fingerprints.
     """
 
-    def __init__(self, pages: Pages, file: PageFile, follower: Follower, printer: Printer) -> None:
-        self._pages, self._file, self._follower, self._printer = pages, file, follower, printer
-        self._window, self._other = (memoryview(bytearray(WINDOW_BYTES)) for _ in range(2))
+    def __init__(self, pages: Pages, file: PageFile, follower: Follower, printing: Printing, window_bytes: int) -> None:
+        self._pages, self._file, self._follower, self._printing = pages, file, follower, printing
+        self._window, self._other = (memoryview(bytearray(window_bytes)) for _ in range(2))
         self._filled = 0
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="page window")
         self._compared: Future[None] | None = None  # of the other window
@@ -383,7 +390,7 @@ class _Matching:
     def _compare(self, window: memoryview) -> None:
         if len(window) % PAGE:
             raise StreamError(0, f"{self._file.name} ended in the middle of a page")
-        f, prints = self._file, self._printer.of_pages(window)
+        f, prints = self._file, self._printing.of_pages(window)
         where = self._follower.match(prints, empty(window))
         f.prints.append(prints)
         f.where.append(where.astype(np.int32))

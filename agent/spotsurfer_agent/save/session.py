@@ -27,6 +27,7 @@ from spotsurfer_wire.manifest import Manifest
 from spotsurfer_wire.messages import SaveFacts
 from spotsurfer_wire.store.port import ObjectStore, StoreError
 
+from spotsurfer_agent.chunks import print_workers
 from spotsurfer_agent.chunks.chunker import Sender
 from spotsurfer_agent.chunks.fingerprints import Bases, kept_as
 from spotsurfer_agent.chunks.writer import Cancelled, Writer
@@ -284,7 +285,8 @@ class Saving:
 
     @contextlib.contextmanager
     def _intake(self, memory: Reserve) -> Iterator[Intake]:
-        intake = Intake(self._images, memory, self._writer, self._base.index, compares=self._compares)
+        workers = print_workers.useful(self._expected_bytes)
+        intake = Intake(self._images, memory, self._writer, self._base.index, compares=self._compares, workers=workers)
         with contextlib.closing(intake):
             yield intake
 
