@@ -57,7 +57,7 @@ runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
     set -- "$runtime/bin/spotsurfer-python" -c "$start"
     rows="--python $python --runtime $runtime --verbose"
     # shellcheck disable=SC2086 # flags are words
-    part forty 330 "$@" bench.gpu "pytorch:$size" --saves live,final --steps 1200 --between 10 --by-hand plain $extra $rows \
+    part forty 330 "$@" bench.gpu "pytorch:$size" --saves live,final --steps 800 --between 10 --by-hand plain $extra $rows \
         --out "$OUT/forty.json"
     # shellcheck disable=SC2086
     part again 170 "$@" bench.gpu cupy_program:1 cuda:1 server:1 --steps 150 --first 10 --between 20 $extra $rows \
