@@ -1,7 +1,7 @@
 """Fingerprints made by processes beside the agent, on a machine with processors to spare.
 
-One thread at a time may run Python, and each page is a call. So the threads that read a job's memory wait for the digests, and
-more threads for those only make it worse. A worker has a Python of its own and reads the pages from the agent's memory.
+One thread at a time may run Python, and each page is a call, so the threads that read a job's memory wait for the digests.
+A worker has a Python of its own and reads the pages from the agent's memory (docs/gpu.md tells what that gains).
 """
 
 from __future__ import annotations
