@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import xxhash
@@ -81,6 +83,17 @@ def test_a_worker_that_is_killed_costs_no_save(printing, caplog):
         assert printing.of_pages(data) == Printer(SECRET).of_pages(data)
     assert "goes on without helpers" in caplog.text
     assert all(w.poll() is not None for w in workers)
+
+
+def test_nobody_waits_for_a_worker_that_hangs_once_the_save_is_given_up(printing):
+    data = memoryview(bytearray(content(*range(1, 100))))
+    printing._workers[2].send_signal(signal.SIGSTOP)
+    with ThreadPoolExecutor(1) as beside:
+        asked = beside.submit(printing.of_pages, data)
+        with pytest.raises(TimeoutError):
+            asked.result(0.5)
+        printing.end()
+        assert asked.result(10) == Printer(SECRET).of_pages(data)
 
 
 @pytest.mark.parametrize(

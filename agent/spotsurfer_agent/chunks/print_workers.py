@@ -77,7 +77,9 @@ class Printing:
         worker.stdin.flush()
 
     def end(self) -> None:
-        """No more pages will come. Idempotent."""
+        """No more pages are handed to workers. A thread that waits for one goes on without it. Idempotent."""
+        for worker in self._workers:
+            worker.kill()
         with self._asking:
             self._end()
 

@@ -217,8 +217,8 @@ class Pages:
             self._ended = True
             self._batches.clear()
             self._change.notify_all()
-        self._thread.join()
         self._printing.end()
+        self._thread.join()
 
     def prints(self) -> list[tuple[str, bytes]]:
         """The fingerprints of the pages of each file; after `finish`, and once."""
