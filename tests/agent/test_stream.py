@@ -14,6 +14,7 @@ from spotsurfer_agent.criu.images import StreamError
 from spotsurfer_agent.save.image_intake import Intake
 from spotsurfer_agent.save.memory_reserve import Reserve
 from spotsurfer_agent.save.stream import SOCKET, Receiver
+from support.chunks import Store
 
 
 class Kept:
@@ -154,7 +155,7 @@ def test_a_path_too_long_for_a_socket_is_said(tmp_path):
 
 
 def test_small_files_lie_in_the_folder_and_waiting_says_that_it_is_alive(tmp_path):
-    intake = Intake(tmp_path, Reserve(0, 0), None, None)  # type: ignore[arg-type]
+    intake = Intake(tmp_path, Reserve(0, 0), Store(), None)
     criu, beats = Criu(tmp_path), []
     pipe = criu.announce("core-1.img")
 
