@@ -149,7 +149,7 @@ def _with(job: Row, options: argparse.Namespace) -> Row:
         "saves": options.saves.split(","),
         "first": options.first, "between": options.between, "threads": options.threads, "compression": options.compression,
         "memory_bytes": options.memory_gb << 30, "swap": options.swap, "by_hand": options.by_hand,
-        "hold": options.hold, "compact": options.compact, "standin": options.standin,
+        "print_workers": options.print_workers, "hold": options.hold, "compact": options.compact, "standin": options.standin,
     }  # fmt: skip
 
 
@@ -180,6 +180,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--first", type=int, default=20, help="the first save comes after this step")
     parser.add_argument("--between", type=int, default=30, help="steps between two saves")
     parser.add_argument("--threads", type=int, default=8)
+    parser.add_argument(
+        "--print-workers", action=argparse.BooleanOptionalAction, default=True, help="processes that make fingerprints"
+    )
     parser.add_argument("--compression", default="none")
     parser.add_argument("--memory-gb", type=int, default=0, help="that a save may hold; 0: half of what is free")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds for one machine")

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from spotsurfer_agent.chunks import print_workers
 from spotsurfer_agent.engines.choice import JobEngine
 from spotsurfer_agent.engines.criu_cuda import CudaSave
 from spotsurfer_agent.engines.job_host import Origin
@@ -48,6 +49,8 @@ class Machine:
         self.store.create(object_keys.spec_key(JOB), json_codec.encode(self.spec))
         tools = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
         CudaSave.holds_threads, suspend_resume.COMPACTS = bool(plan["hold"]), bool(plan["compact"])
+        if not plan.get("print_workers", True):
+            print_workers.WORKERS_MAX = 0
         if plan["standin"]:
             cuda_scenes.machine()
             tools = dataclasses.replace(tools, cuda=(sys.executable, str(cuda_standin.__file__)))

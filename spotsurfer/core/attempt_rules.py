@@ -99,7 +99,7 @@ def gone(c: AttemptView, _: Plans) -> Action | None:
     """The machine has ended."""
     if c.attempt.state is A.PLANNED or not c.gone:
         return None
-    if c.over_by_head or (c.owns and c.head is not None and c.head.final):
+    if c.over_by_head or c.owns_final:
         return None  # it ended with its work done: the rules below record that step by step
     if (c.attempt.state is A.RESTORING and c.broken) or _is_unwhole(c):
         return None  # its agent ended it and had reported why: that counts
@@ -171,7 +171,7 @@ def ended(c: AttemptView, _: Plans) -> Action | None:
 
 def drained(c: AttemptView, _: Plans) -> Action | None:
     """The head holds the final checkpoint, asked for or made by the agent alone."""
-    if not (c.owns and c.head is not None and c.head.final):
+    if c.head is None or not c.owns_final:
         return None
     if c.attempt.state in (A.RUNNING, A.DRAINING):
         unsaved = c.seen.job.spec.engine == "none" or c.head.checkpoint is None

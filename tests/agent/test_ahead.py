@@ -123,7 +123,7 @@ def image_of(pid: int, folder: Path, wait: float = 0.03) -> tuple[bytes, Pages]:
 
 def test_who_waits_for_room_that_a_failed_store_closed_is_told_of_the_store(tmp_path, monkeypatch):
     memory = Reserve(0, 1 << 30, MB)
-    intake = Intake(tmp_path, memory, Store(), None)
+    intake = Intake(tmp_path, Pages(memory, Store(), None))
     try:
         intake.ahead([], lambda: contextlib.nullcontext(True), sends=False)
 

@@ -12,6 +12,7 @@ from spotsurfer_agent.chunks.writer import Writer
 from spotsurfer_agent.control.loop import REST_SECONDS as REST
 from spotsurfer_agent.save.image_intake import Intake
 from spotsurfer_agent.save.memory_reserve import Reserve
+from spotsurfer_agent.save.pages import Pages
 from spotsurfer_wire.chunks.budget import USUAL
 from spotsurfer_wire.crypto import Keys
 from support.dict_store import DictStore
@@ -62,7 +63,7 @@ def test_tables_of_a_save_go_with_it(tmp_path, uncollected):
     with Writer(DictStore(), "j1", Keys.derive(b"", "j1"), USUAL, {}) as writer:
         for _ in range(3):
             writer.add(bytes(1 << 20))  # the same: the first one calls the others when it is written
-        intake = Intake(tmp_path, Reserve(0, 1 << 20, 1 << 16), writer, None)
+        intake = Intake(tmp_path, Pages(Reserve(0, 1 << 20, 1 << 16), writer, None))
         intake.close()
     kept = [weakref.ref(x) for x in (writer, intake.pages)]
     del writer, intake

@@ -85,6 +85,19 @@ def test_a_worker_that_is_killed_costs_no_save(printing, caplog):
     assert all(w.poll() is not None for w in workers)
 
 
+@pytest.mark.parametrize("fails", ["start", "secret"])
+def test_a_worker_that_can_not_be_started_costs_no_save(monkeypatch, caplog, fails):
+    def no_room(*_, **__):
+        raise OSError(12, "no memory for one")
+
+    monkeypatch.setattr(*{"start": ("subprocess.Popen", no_room), "secret": (print_workers, "_tell", no_room)}[fails])
+    data = memoryview(bytearray(content(*range(1, 100))))
+    printing = Printing(SECRET, 3)
+    assert printing.workers == 0
+    assert printing.of_pages(data) == Printer(SECRET).of_pages(data)
+    assert "goes on without helpers" in caplog.text
+
+
 def test_nobody_waits_for_a_worker_that_hangs_once_the_save_is_given_up(printing):
     data = memoryview(bytearray(content(*range(1, 100))))
     printing._workers[2].send_signal(signal.SIGSTOP)

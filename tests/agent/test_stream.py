@@ -13,6 +13,7 @@ import pytest
 from spotsurfer_agent.criu.images import StreamError
 from spotsurfer_agent.save.image_intake import Intake
 from spotsurfer_agent.save.memory_reserve import Reserve
+from spotsurfer_agent.save.pages import Pages
 from spotsurfer_agent.save.stream import SOCKET, Receiver
 from support.chunks import Store
 
@@ -155,7 +156,7 @@ def test_a_path_too_long_for_a_socket_is_said(tmp_path):
 
 
 def test_small_files_lie_in_the_folder_and_waiting_says_that_it_is_alive(tmp_path):
-    intake = Intake(tmp_path, Reserve(0, 0), Store(), None)
+    intake = Intake(tmp_path, Pages(Reserve(0, 0), Store(), None))
     criu, beats = Criu(tmp_path), []
     pipe = criu.announce("core-1.img")
 

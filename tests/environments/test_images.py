@@ -48,7 +48,7 @@ SERVES = Entry(
     45.0,
     ["python3"],
     outputs=["total.txt"],
-    job={"user": "root"},  # as its image's servers are wont to be: it writes to /run
+    job={"user": "root"},  # as servers of its image usually are: it writes to /run
 )
 # As the table of programs has them, and longer: each move waits for the image, too.
 LONGER = {

@@ -15,15 +15,15 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from pathlib import Path
 
+from spotsurfer_wire.linux import syscalls
 from spotsurfer_wire.linux.buffers import PAGE
 
 from spotsurfer_agent.chunks.fingerprints import PRINT, Printer
+from spotsurfer_agent.linux.processors import worker_count
 
 log = logging.getLogger(__name__)
 
-PROCESSORS_EACH = 4  # of the machine: the others read, hash and send meanwhile
 WORKERS_MAX = 4
 WORTH_BYTES = 1 << 30  # for a smaller job nobody starts workers
 _PIECE_BYTES = 1 << 20
@@ -32,62 +32,73 @@ _ASK = struct.Struct("=QQ")  # address and length
 
 def useful(expected_bytes: int) -> int:
     """How many workers help to save so much memory on this machine."""
-    many = len(os.sched_getaffinity(0)) // PROCESSORS_EACH
-    return min(many, WORKERS_MAX) if many > 1 and expected_bytes >= WORTH_BYTES else 0
+    return worker_count(expected_bytes, WORTH_BYTES, WORKERS_MAX)
 
 
 class Printing:
     """Makes fingerprints for any thread: by workers, or in the calling thread if there are none or one has failed."""
 
     def __init__(self, secret: bytes, workers: int = 0) -> None:
-        """`secret`: that of `Keys.prints`. The workers are started here. Raises OSError."""
+        """`secret`: that of `Keys.prints`. The workers are started here."""
         self._secret, self._printers = secret, deque[Printer]()
         self._asking = threading.Lock()
         self._workers: list[subprocess.Popen[bytes]] = []
         command = [sys.executable, "-m", __name__, str(os.getpid())]
-        for _ in range(workers):
-            self._workers.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
-            self._to(self._workers[-1], secret)
+        try:
+            for _ in range(workers):
+                self._workers.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+                _tell(self._workers[-1], secret)
+        except OSError as e:
+            self._go_on_without(e)
+
+    @property
+    def workers(self) -> int:
+        """How many there are now."""
+        return len(self._workers)
 
     def of_pages(self, data: memoryview) -> bytes:
         """As `Printer.of_pages`. With workers `data` must be writable memory."""
-        with self._asking:
-            if self._workers:
-                try:
+        try:
+            with self._asking:
+                if self._workers:
                     return self._by_workers(data)
-                except OSError as e:
-                    log.warning("the save goes on without helpers for fingerprints: %s", e)
-                    self._end()
+        except OSError as e:
+            self._go_on_without(e)
         printer = self._printers.pop() if self._printers else Printer(self._secret)
         made = printer.of_pages(data)
         self._printers.append(printer)
         return made
 
     def _by_workers(self, data: memoryview) -> bytes:
-        begin = ctypes.addressof(ctypes.c_char.from_buffer(data))
+        begin = _address(data)
         step = -(-len(data) // (PAGE * len(self._workers))) * PAGE
         lengths = [min(step, len(data) - at) for at in range(0, len(data), step)]
         for n, (worker, length) in enumerate(zip(self._workers, lengths, strict=False)):
-            self._to(worker, _ASK.pack(begin + n * step, length))
+            _tell(worker, _ASK.pack(begin + n * step, length))
         return b"".join([_answer(*each) for each in zip(self._workers, lengths, strict=False)])
 
-    def _to(self, worker: subprocess.Popen[bytes], data: bytes) -> None:
-        assert worker.stdin is not None
-        worker.stdin.write(data)
-        worker.stdin.flush()
+    def _go_on_without(self, e: OSError) -> None:
+        log.warning("the save goes on without helpers for fingerprints: %s", e)
+        self.end()
 
     def end(self) -> None:
         """No more pages are handed to workers. A thread that waits for one goes on without it. Idempotent."""
-        for worker in self._workers:
+        for worker in tuple(self._workers):
             worker.kill()
         with self._asking:
-            self._end()
+            while self._workers:
+                self._workers.pop().communicate()
 
-    def _end(self) -> None:
-        workers, self._workers = self._workers, []
-        for worker in workers:
-            worker.kill()
-            worker.communicate()
+
+def _address(data: memoryview | bytearray) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(data))
+
+
+def _tell(worker: subprocess.Popen[bytes], data: bytes) -> None:
+    """Raises OSError if the worker has ended."""
+    assert worker.stdin is not None
+    worker.stdin.write(data)
+    worker.stdin.flush()
 
 
 def _answer(worker: subprocess.Popen[bytes], length: int) -> bytes:
@@ -102,18 +113,18 @@ def _answer(worker: subprocess.Popen[bytes], length: int) -> bytes:
 
 def main() -> None:
     """A worker: its standard input has the secret, then addresses and lengths in the memory of the process in `argv`."""
-    asked, told = sys.stdin.buffer, sys.stdout.buffer
+    agent, asked, told = int(sys.argv[1]), sys.stdin.buffer, sys.stdout.buffer
     printer = Printer(asked.read(2 * PRINT))
-    buffer = memoryview(bytearray(_PIECE_BYTES))
-    with Path(f"/proc/{sys.argv[1]}/mem").open("rb", buffering=0) as memory:
-        while len(ask := asked.read(_ASK.size)) == _ASK.size:
-            at, length = _ASK.unpack(ask)
-            for begin in range(at, at + length, _PIECE_BYTES):
-                piece = buffer[: min(_PIECE_BYTES, at + length - begin)]
-                if os.preadv(memory.fileno(), [piece], begin) < len(piece):
-                    raise OSError(0, "the agent's memory can't be read")
-                told.write(printer.of_pages(piece))
-            told.flush()
+    buffer, vector = memoryview(bytearray(_PIECE_BYTES)), bytearray(_ASK.size)
+    while len(ask := asked.read(_ASK.size)) == _ASK.size:
+        at, length = _ASK.unpack(ask)
+        for begin in range(at, at + length, _PIECE_BYTES):
+            piece = buffer[: min(_PIECE_BYTES, at + length - begin)]
+            _ASK.pack_into(vector, 0, begin, len(piece))
+            if syscalls.read_memory(agent, _address(piece), len(piece), _address(vector), 1) < len(piece):
+                raise OSError(0, "the agent's memory can't be read")
+            told.write(printer.of_pages(piece))
+        told.flush()
 
 
 if __name__ == "__main__":

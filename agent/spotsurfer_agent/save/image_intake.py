@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from spotsurfer_agent.chunks.fingerprints import Index, is_pages_name
-from spotsurfer_agent.chunks.writer import Writer
+from spotsurfer_agent.chunks.fingerprints import is_pages_name
 from spotsurfer_agent.criu.images import StreamError
-from spotsurfer_agent.save.memory_reserve import Closed, Reserve
+from spotsurfer_agent.save.memory_reserve import Closed
 from spotsurfer_agent.save.pages import Pages
 from spotsurfer_agent.save.precopy import Aheads, Copied
 from spotsurfer_agent.save.stream import Passed, Receiver, Sink
@@ -25,26 +24,16 @@ BUFFER_BYTES = 1 << 18
 class Intake:
     """One dump's image. CRIU is started when it is there. `folder` gets the files that are not memory pages."""
 
-    def __init__(
-        self,
-        folder: Path,
-        memory: Reserve,
-        writer: Writer,
-        base: Index | None,
-        *,
-        compares: bool = True,
-        workers: int = 0,
-    ) -> None:
-        """`compares`, `workers`: see `Pages`. Raises StreamError and OSError."""
-        self._folder, self._memory = folder, memory
-        self.pages = Pages(memory, writer, base, compares=compares, workers=workers)
+    def __init__(self, folder: Path, pages: Pages) -> None:
+        """Memory pages go to `pages`, which are given up when this is closed. Raises StreamError and OSError."""
+        self._folder, self.pages = folder, pages
         self._aheads: Aheads | None = None
         self._passed: dict[str, Passed] = {}
         self._last = ""
         try:
             self._receiver = Receiver(folder, self._sink)
         except OSError:
-            self.pages.abandon()
+            pages.abandon()
             raise
 
     def ahead(self, pids: list[int], leading: Callable[[], AbstractContextManager[bool]], *, sends: bool) -> Copied:
@@ -123,7 +112,7 @@ class Intake:
 
     def close(self) -> None:
         """Stop; a CRIU that still sends fails, and the job runs on. Idempotent."""
-        self._memory.close()  # readers that wait for some get an error
+        self.pages.refuse()
         self._receiver.close()
         self.pages.abandon()
         self.unwatch()

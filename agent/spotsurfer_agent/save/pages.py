@@ -148,15 +148,15 @@ class Pages:
     """The page files of one save."""
 
     def __init__(
-        self, reserve: Reserve, writer: Writer, base: Index | None, *, compares: bool = True, workers: int = 0
+        self, reserve: Reserve, writer: Writer, base: Index | None, printing: Printing | None = None, *, compares: bool = True
     ) -> None:
         """`compares`: page files with the base as they pass, so that known pages take no memory; else when they are sent.
 
-        `workers`: processes that make fingerprints, see `chunks.print_workers`. Raises OSError.
+        `printing` makes the fingerprints and is ended with this; without one the readers' threads make them.
         """
         self._reserve, self._writer, self._base, self._compares = reserve, writer, base, compares
-        self._window_bytes = WINDOW_BYTES * max(1, workers)
-        self._printing = Printing(writer.keys.prints, workers)
+        self._printing = printing or Printing(writer.keys.prints)
+        self._window_bytes = WINDOW_BYTES * max(1, self._printing.workers)
         self._files: list[PageFile | Composed] = []
         self._batches: deque[Batch] = deque()
         self._change = threading.Condition()
@@ -210,6 +210,10 @@ class Pages:
         if self.failure is not None:
             raise self.failure
         self._files.sort(key=lambda f: f.name)
+
+    def refuse(self) -> None:
+        """No more pages: a reader that waits for memory gets `Closed`."""
+        self._reserve.close()
 
     def abandon(self) -> None:
         """Give up what was not handed over yet; the readers have ended. Idempotent."""
@@ -271,7 +275,7 @@ class Pages:
                 self._send(batch)
         except BaseException as e:
             self.failure = e
-            self._reserve.close()  # a reader that waits for memory must hear of it
+            self.refuse()
 
     def _next(self) -> Batch | None:
         with self._change:

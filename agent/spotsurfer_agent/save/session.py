@@ -30,6 +30,7 @@ from spotsurfer_wire.store.port import ObjectStore, StoreError
 from spotsurfer_agent.chunks import print_workers
 from spotsurfer_agent.chunks.chunker import Sender
 from spotsurfer_agent.chunks.fingerprints import Bases, kept_as
+from spotsurfer_agent.chunks.print_workers import Printing
 from spotsurfer_agent.chunks.writer import Cancelled, Writer
 from spotsurfer_agent.criu import command, datagrams, interrupted_calls, terminals, thread_attributes
 from spotsurfer_agent.criu.images import BadImage
@@ -285,9 +286,9 @@ class Saving:
 
     @contextlib.contextmanager
     def _intake(self, memory: Reserve) -> Iterator[Intake]:
-        workers = print_workers.useful(self._expected_bytes)
-        intake = Intake(self._images, memory, self._writer, self._base.index, compares=self._compares, workers=workers)
-        with contextlib.closing(intake):
+        printing = Printing(self._writer.keys.prints, print_workers.useful(self._expected_bytes))
+        pages = Pages(memory, self._writer, self._base.index, printing, compares=self._compares)
+        with contextlib.closing(Intake(self._images, pages)) as intake:
             yield intake
 
     def _sync(self) -> None:

@@ -343,7 +343,7 @@ class _Judge:
         if miss is not None and (owner.state is not A.RUNNING or (owner.agent is not None and owner.agent.pressed)):
             to = rightsizing.rescue(sizing, attempts, miss.used_bytes, owner.now)
             return None if to is None else self._sized(sizing, to, "its memory was about to end there", rescue=True)
-        if self._left() or owner.noticed:
+        if self.owner.left or owner.noticed:
             refused = refusing(owner.seen, self.snapshot.limits, owner.now)
             types = {o.pool.instance_type for o in _open(self.snapshot, owner.now)} - refused.keys()
             to = rightsizing.chance(ride.policy, sizing, self._need(sizing), types, owner.now, guarded)
@@ -351,15 +351,10 @@ class _Judge:
         choice = rightsizing.wish(sizing, attempts, owner.now, guarded, ride.foretold)
         return self._sized(sizing, here if choice.to is None else choice.to, choice.why, wanted=choice.to is not None)
 
-    def _left(self) -> bool:
-        """Whether the job has no owner. Head and machine count, because the look that sees their end also grants the job."""
-        owner, head = self.owner, self.owner.head
-        return owner.state not in HOLDS or owner.gone or (head is not None and head.final and owner.owns)
-
     def _untold(self) -> bool:
         """Whether the job has no owner and no report gives the size of the newest checkpoint. It fitted the old machine."""
         head, told = self.owner.head, {r.last_save.checkpoint for r in self.words.values() if r.last_save is not None}
-        return self._left() and head is not None and head.checkpoint is not None and head.checkpoint not in told
+        return self.owner.left and head is not None and head.checkpoint is not None and head.checkpoint not in told
 
     def _need(self, sizing: Sizing) -> float:
         """Bytes that must fit: its usage, its forecast, and the newest checkpoint, which may be older and larger.
@@ -392,7 +387,7 @@ class _Judge:
             usd_micros_per_hour=round(kinds[to].usd_per_hour * rightsizing.MICROS),
             why=rightsizing.explained(sizing, to, why),
             alarm=course.alarm,
-            room_bytes=room if self._left() and not awaited else 0,
+            room_bytes=room if self.owner.left and not awaited else 0,
             awaits_bytes=bytes_of[kinds[course.here].name] if awaited else 0,
         )
         asks = kinds[to]

@@ -71,6 +71,11 @@ class AttemptView:
         return self.head is not None and self.head.epoch == self.attempt.number
 
     @property
+    def owns_final(self) -> bool:
+        """Whether the newest head entry is this attempt's final checkpoint: the job does not run here any more."""
+        return self.owns and self.head is not None and self.head.final
+
+    @property
     def unsaved(self) -> bool:
         """Whether the job can't be saved now, so that leaving its machine costs work."""
         return self.seen.job.spec.engine == "none" or (self.agent is not None and self.agent.protection == "none")
@@ -149,6 +154,14 @@ class AttemptView:
         return self.listing_at - appeared >= timedelta(seconds=self.limits.listing_lag_seconds)
 
     @property
+    def left(self) -> bool:
+        """Whether the job has no owner any more, if this attempt was the last one.
+
+        Machine and head count beside the state, because the look that sees their end also grants the job to another.
+        """
+        return self.state not in HOLDS or self.gone or self.owns_final
+
+    @property
     def agent_noticed(self) -> bool:
         """Whether the agent reports that the cloud reclaims the machine."""
         return self.agent is not None and self.agent.notice_id is not None and self.agent.notice_kind == "interruption"
@@ -210,7 +223,7 @@ class AttemptView:
             return True
         if self.head is not None and not self.owns and self.head.number > a.head_number and a.granted_at is not None:
             return True  # this was proven before a later attempt got its grant
-        if self.owns and self.head is not None and (self.head.final or self.head.done):
+        if self.owns_final or (self.owns and self.head is not None and self.head.done):
             return True
         if self.gone or (self.agent is not None and self.agent.workload_dead):
             return True

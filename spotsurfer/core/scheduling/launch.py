@@ -245,7 +245,7 @@ class Planner:
         """Why the holder will be gone in any case."""
         if holder.noticed:
             return NOTICED
-        if holder.owns and holder.head is not None and holder.head.final:
+        if holder.owns_final:
             return DRAINED
         if holder.gone:
             return FAILED if holder.over_by_head else GONE

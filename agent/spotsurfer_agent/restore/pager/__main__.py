@@ -29,10 +29,11 @@ from spotsurfer_agent.criu.images import Pagemap
 from spotsurfer_agent.host import launch
 from spotsurfer_agent.host.cgroup import JobCgroup
 from spotsurfer_agent.linux import userfaultfd
+from spotsurfer_agent.linux.processors import worker_count
 from spotsurfer_agent.restore.pager import image_files, page_fault_server
 from spotsurfer_agent.restore.pager.feeder import Feeder, Order, is_aligned
 from spotsurfer_agent.restore.pager.image_files import Streamer
-from spotsurfer_agent.restore.pager.process_memory import WORKER_THREADS, Workers, leave, serve
+from spotsurfer_agent.restore.pager.process_memory import Workers, leave, serve
 from spotsurfer_agent.restore.pager_process import BLAME_IMAGE, ORDER, STATE, Loss, PagerPlan, PagerState, Phase
 
 log = logging.getLogger("pager")
@@ -43,7 +44,7 @@ SMALL_BYTES = 16 << 20  # a smaller memory is there before anybody notices
 SHARE = 0.5  # of the pages must be able to come later
 MEMORY_SHARE = 0.9  # of the free memory may be taken by processes that lost their sharing
 CHUNK_BITS = 32  # every chunk is shorter than 2**32 bytes
-WORKERS_MAX = 8
+WORKERS_MAX = 8  # they write memory into a job that stands still (`bench.gpu.bring` measures their benefit)
 WORKERS_BYTES_MIN = 4 << 30  # a smaller memory arrives soon enough
 COPIES_SHARE = 1 / 16  # of a job's memory may be duplicated if the only gain is time
 
@@ -75,12 +76,6 @@ def plain_because(
     if copies > COPIES_SHARE * lazy and not at_once:
         return "its processes share memory, and go on to do so"
     return ""
-
-
-def worker_count(processors: int, image_bytes: int) -> int:
-    """How many workers write memory into a job that stands still (`bench.gpu.bring` measures their benefit)."""
-    few = processors < 2 * WORKER_THREADS or image_bytes < WORKERS_BYTES_MIN
-    return 0 if few else min(processors // WORKER_THREADS, WORKERS_MAX)
 
 
 def _copied_bytes(held: Sequence[Extents]) -> int:
@@ -198,7 +193,7 @@ class Pager:
             Path(plan.manifest).read_bytes(), image_files.keys_of_plan(plan), plan.job, plan.checkpoint
         )
         # As many workers as planned or useful, before any thread starts; none if the job runs meanwhile.
-        useful = worker_count(len(os.sched_getaffinity(0)), self._image.image_bytes)
+        useful = worker_count(self._image.image_bytes, WORKERS_BYTES_MIN, WORKERS_MAX)
         count = 0 if plan.lazy else useful if plan.workers is None else plan.workers
         self._workers = Workers(count, lambda number, line: serve(plan, self._image, count, number, line))
         self._store = image_files.store_of_plan(plan)

@@ -29,6 +29,7 @@ from spotsurfer_wire.store.port import StoreError
 
 from spotsurfer_agent.criu.images import Pagemap
 from spotsurfer_agent.linux import userfaultfd
+from spotsurfer_agent.linux.processors import THREADS_EACH
 from spotsurfer_agent.restore.pager import image_files
 from spotsurfer_agent.restore.pager.feeder import Feeder, Layout, PagesFile, in_order
 from spotsurfer_agent.restore.pager_process import BLAME_IMAGE, BLAME_STORE, PagerPlan
@@ -296,7 +297,6 @@ def leave(name: str, body: Callable[[], None]) -> NoReturn:
 # writable stretches (`Standing`). Userfaultfd stays with the pager: a worker has no descriptor of it, and
 # holds none open.
 
-WORKER_THREADS = 4  # of one process; more of them wait for each other
 PROCESSES_MAX = 250  # descriptors in one message, see unix(7)
 TELL_SECONDS = 0.2
 WRITERS = "processes that write:"
@@ -388,7 +388,7 @@ NOBODY = Workers(0, lambda *_: None)
 
 def serve(plan: PagerPlan, image: Manifest, count: int, number: int, line: socket.socket) -> None:
     """The life of one of `count` workers: get ready, receive a part, write it, report."""
-    limits = dataclasses.replace(PAGER, memory_bytes=PAGER.memory_bytes // (count + 1), puts=WORKER_THREADS)
+    limits = dataclasses.replace(PAGER, memory_bytes=PAGER.memory_bytes // (count + 1), puts=THREADS_EACH)
 
     def failed(e: Exception) -> NoReturn:
         _tell(line, {"error": str(e) or type(e).__name__, "blame": image_files.blame(e)})
@@ -406,7 +406,7 @@ def serve(plan: PagerPlan, image: Manifest, count: int, number: int, line: socke
             shares = [Share(maps[n], layout, Standing(pid, fd, r)) for (n, pid, r), fd in zip(given, fds, strict=True)]
         for share in shares:
             feeder.tasks[share.file].append(share)
-        feeder.start(WORKER_THREADS)
+        feeder.start(THREADS_EACH)
         feeder.fetch_ahead(list(in_order(chunks for share in shares for chunks in share.chunks(layout)))[number::count])
 
         def missing() -> int:
