@@ -94,7 +94,7 @@ def criu_says(pid: int, folder: Path) -> int:
 
 def memory_of(pid: int, folder: Path) -> bytes:
     """What the pages of the map hold. Of a process that stands still more may be there by now: the kernel makes huge pages."""
-    runs = images.pagemap((folder / f"pagemap-{pid}.img").read_bytes()).runs
+    runs = images.pagemap(next(folder.glob("pagemap-*.img")).read_bytes()).runs
     with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
         parts = []
         for run in runs:
@@ -114,7 +114,7 @@ def image_of(pid: int, folder: Path, wait: float = 0.03) -> tuple[bytes, Pages]:
         time.sleep(wait)
         stand_still(pid)
         size = criu_says(pid, folder)
-        aheads.settle(folder, {"pages-1.img": size})
+        aheads.settle(folder, {"pages-1.img": size}, {pid: pid})
     pages.finish()
     (entry,) = pages.entries()
     memory.close()
@@ -133,7 +133,7 @@ def test_who_waits_for_room_that_a_failed_store_closed_is_told_of_the_store(tmp_
 
         monkeypatch.setattr(Aheads, "settle", closed)
         with pytest.raises(StoreError, match="no answer"):
-            intake.settle()
+            intake.settle([])
     finally:
         intake.close()
 
@@ -142,6 +142,28 @@ def test_who_waits_for_room_that_a_failed_store_closed_is_told_of_the_store(tmp_
 def test_the_copy_is_what_the_memory_is(restless, tmp_path):
     found, _ = image_of(restless.pid, tmp_path)
     assert found == memory_of(restless.pid, tmp_path)
+
+
+@pytest.mark.parametrize("restless", [3], indirect=True)
+def test_a_process_that_got_the_number_of_one_that_ended_is_read_whole(restless, tmp_path):
+    """After a restore numbers of ended processes come back soon."""
+    store, memory = Store(), Reserve(0, 1 << 30, MB)
+    store.table = Table()
+    pages = Pages(memory, store, None)
+    command = [sys.executable, str(PROGRAM), "1", str(SIZE)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as first, contextlib.closing(Aheads([first.pid], pages)) as aheads:
+        aheads.copy()
+        first.kill()
+        first.wait()
+        stand_still(restless.pid)
+        size = criu_says(restless.pid, tmp_path)
+        (tmp_path / f"pagemap-{restless.pid}.img").rename(tmp_path / f"pagemap-{first.pid}.img")
+        aheads.settle(tmp_path, {"pages-1.img": size}, {first.pid: restless.pid})
+        expected = memory_of(restless.pid, tmp_path)
+    pages.finish()
+    (entry,) = pages.entries()
+    memory.close()
+    assert store.read(entry) == expected
 
 
 @pytest.mark.parametrize("restless", [1], indirect=True)
@@ -180,7 +202,7 @@ def test_a_stream_that_is_short_fails_the_save(restless, tmp_path):
         stand_still(restless.pid)
         size = criu_says(restless.pid, tmp_path)
         with pytest.raises(StreamError, match=f"CRIU sent {size - PAGE} bytes"):
-            aheads.settle(tmp_path, {"pages-1.img": size - PAGE})
+            aheads.settle(tmp_path, {"pages-1.img": size - PAGE}, {restless.pid: restless.pid})
     pages.abandon()
 
 

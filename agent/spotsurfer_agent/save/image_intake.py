@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from spotsurfer_wire.linux import procfs
+
 from spotsurfer_agent.chunks.fingerprints import is_pages_name
 from spotsurfer_agent.criu.images import StreamError
 from spotsurfer_agent.save.memory_reserve import Closed
@@ -52,11 +54,15 @@ class Intake:
         finally:
             self.pages.hold()
 
-    def settle(self) -> None:
-        """All was drained and the job stands still: take what was not copied ahead. Raises what stands in the way."""
+    def settle(self, pids: list[int]) -> None:
+        """All was drained and the job stands still: take what was not copied ahead. `pids`: the job's processes now.
+
+        Raises what stands in the way.
+        """
         if self._aheads is not None:
+            inside = {procfs.number_inside(pid): pid for pid in pids}
             with self._telling():
-                self._aheads.settle(self._folder, {name: passed.count for name, passed in self._passed.items()})
+                self._aheads.settle(self._folder, {name: passed.count for name, passed in self._passed.items()}, inside)
 
     @contextlib.contextmanager
     def _telling(self) -> Iterator[None]:

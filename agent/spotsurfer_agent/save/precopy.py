@@ -13,7 +13,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -78,8 +78,8 @@ class Ahead:
 
     def __init__(self, pid: int, pages: Pages) -> None:
         """Raises OSError if its writes can't be watched."""
-        self._pid, self._pages = pid, pages
-        self.map_name = f"pagemap-{procfs.number_inside(pid)}.img"
+        self._pid, self._pages, self.number = pid, pages, procfs.number_inside(pid)
+        self.map_name = f"pagemap-{self.number}.img"
         self._watch = WriteWatch(pid, partial(interrupted_calls.settle, pid))
         try:
             self._areas = [Area(*a) for a in self._watch.areas]
@@ -134,11 +134,14 @@ class Ahead:
             area.copied[at : at + count // PAGE] = True
             start += count
 
-    def settle(self, folder: Path, passed: dict[str, int]) -> None:
+    def settle(self, folder: Path, passed: dict[str, int], pid: int) -> None:
         """The job stands still, CRIU's maps of pages lie in the folder: make the page file whole.
 
-        `passed`: bytes of the page files that were passed over. Raises StreamError, OSError, images.BadImage.
+        `passed`: bytes of the page files that were passed over. `pid`: the process that has this number in the job now. If ours
+        has ended, it is another one, and no copy counts. Raises StreamError, OSError, images.BadImage.
         """
+        if pid != self._pid:
+            self._pid, self._areas = pid, []
         found = images.pagemap((folder / self.map_name).read_bytes())
         if passed.get(found.file) != found.pages * PAGE:
             raise StreamError(0, f"CRIU sent {passed.get(found.file)} bytes of {found.file}, {found.pages * PAGE} expected")
@@ -221,11 +224,11 @@ class Aheads:
         """Whether the page file that belongs to this map is to be passed over."""
         return any(each.map_name == map_name for each in self._each)
 
-    def settle(self, folder: Path, passed: dict[str, int]) -> None:
-        """The job stands still: make the page files whole. Raises as each does."""
+    def settle(self, folder: Path, passed: dict[str, int], pids: Mapping[int, int]) -> None:
+        """The job stands still: make the page files whole. `pids` by their numbers in the job. Raises as each does."""
         for each in self._each:
             if (folder / each.map_name).exists():  # else it ended before the freeze
-                each.settle(folder, passed)
+                each.settle(folder, passed, pids[each.number])
 
     def close(self) -> None:
         """Watch no more. Idempotent."""

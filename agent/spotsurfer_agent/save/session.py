@@ -205,7 +205,7 @@ class Saving:
                             enrich(self._images, at.cgroup.pids(), frozen)
                     finally:  # also of use if the save fails: a final dump puts nothing back
                         terminals.mend(self._images, at.cgroup.pids, written=not r.final)
-                    intake.settle()
+                    intake.settle(at.cgroup.pids())
                     self._all_there(intake.pages.read_bytes)
                     if not r.final:
                         self._resume(talk)
