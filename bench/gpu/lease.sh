@@ -47,7 +47,8 @@ run() { # STANDIN=1: a try of this script itself, on any host
     if [ -n "${STANDIN:-}" ]; then
         size=0.02 small=0.02 bring=0.2 faults=0.02 train=pytorch:0.02 written=pytorch:0.02 extra="--standin --threads 2" standin=--standin
     else
-        sysctl -q -w kernel.io_uring_disabled=2 || true
+        # Without io_uring, and with wide pipes: an agent that is root of a whole machine may make them wide itself.
+        sysctl -q -w kernel.io_uring_disabled=2 fs.pipe-max-size=16777216 || true
     fi
     free -m > "$OUT/memory.log"
     cat /sys/kernel/mm/transparent_hugepage/defrag /proc/buddyinfo >> "$OUT/memory.log"

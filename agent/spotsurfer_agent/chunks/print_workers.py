@@ -114,7 +114,9 @@ def _answer(worker: subprocess.Popen[bytes], length: int) -> bytes:
 def main() -> None:
     """A worker: its standard input has the secret, then addresses and lengths in the memory of the process in `argv`."""
     agent, asked, told = int(sys.argv[1]), sys.stdin.buffer, sys.stdout.buffer
-    printer = Printer(asked.read(2 * PRINT))
+    if len(secret := asked.read(2 * PRINT)) < 2 * PRINT:
+        return  # the agent has ended
+    printer = Printer(secret)
     buffer, vector = memoryview(bytearray(_PIECE_BYTES)), bytearray(_ASK.size)
     while len(ask := asked.read(_ASK.size)) == _ASK.size:
         at, length = _ASK.unpack(ask)
