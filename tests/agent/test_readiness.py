@@ -94,6 +94,17 @@ def test_a_simple_job_is_ready_with_the_first_word(tmp_path: Path) -> None:
     assert [r.waits for r in told if r.state is AgentState.STANDBY and r.waits] == []
 
 
+def test_a_restore_is_expected_before_the_first_checkpoint_if_the_job_runs_elsewhere_and_not_at_a_first_start(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, checkpoint_interval_seconds=3600.0)
+    running(world, 1)
+    assert (commits(world), "expected" in world.trail) == ([], False)
+    stands_by(world, 2)
+    world.until(lambda: "expected" in world.trail, 5)
+    assert world.report(2).waits == ""
+
+
 def test_a_job_that_was_over_and_goes_back_finds_its_machine_ready(tmp_path: Path) -> None:
     world = made(tmp_path)
     saved(world)

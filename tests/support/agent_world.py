@@ -83,7 +83,7 @@ class FakeEngine:
         found = compatibility.refusal(manifest.facts, self._world.facts_here, str if whole else None)
         return found or (self._world.speaks_against if whole else "")
 
-    def expect(self, manifest: Manifest) -> None:
+    def expect(self, manifest: Manifest | None) -> None:
         self._trip("expected")
 
     def preflight(self) -> list[str]:

@@ -115,13 +115,18 @@ class Readiness:
         brings = _brings(spec)
         if image is not None and (why := self.work.engine.unfit(image, whole=not brings)):
             return Standing(unfit=why)
-        if image is not None:
+        if image is not None or self._runs_elsewhere():
             self.halt()  # reading it may have taken long: what is started for a job that is here already would be in its way
             self.work.engine.expect(image)
         if not brings:
             return READY
         self._bring(spec)
         return Standing(unfit=self.work.engine.unfit(image) if image is not None else "")
+
+    def _runs_elsewhere(self) -> bool:
+        """Whether the job, which has no checkpoint yet, may come with its first one."""
+        head = self.work.heads.newest
+        return head is not None and head.done is None
 
     def _image(self, target: str) -> Manifest | None:
         try:

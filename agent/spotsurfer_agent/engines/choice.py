@@ -20,6 +20,7 @@ from spotsurfer_agent.engines.criu import CriuSave
 from spotsurfer_agent.engines.criu_cuda import CudaSave
 from spotsurfer_agent.engines.job_host import JobHost, Origin, SaveMethod
 from spotsurfer_agent.engines.none import NoSave
+from spotsurfer_agent.gpu import process_discovery
 from spotsurfer_agent.host import shim_protocol, steps
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.ports.engine import EngineError, Protection, SaveRequest, Status, WorkloadState
@@ -138,9 +139,15 @@ class JobEngine(JobHost):
         method = self.methods.get(manifest.engine, self.methods["none"])
         return method.unfit(manifest, self._specification(), whole=whole) or ""
 
-    def expect(self, manifest: Manifest) -> None:
-        """Prepare what the method that made the checkpoint can prepare."""
-        self.methods.get(manifest.engine, self._method(self._begun_as)).expect()
+    def expect(self, manifest: Manifest | None) -> None:
+        """Prepare what the method that made the checkpoint, or that will probably make it, can prepare."""
+        if manifest is not None:
+            name = manifest.engine
+        elif (spec := self._specification()) is not None:
+            name = choose(spec, [], on_gpu=process_discovery.present()).rung
+        else:
+            return
+        self._method(name).expect()
 
     def start(self, spec: Spec) -> None:
         """Start the command from the beginning. Raises EngineError as the host does."""

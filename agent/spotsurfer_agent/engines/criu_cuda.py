@@ -101,6 +101,11 @@ class CudaSave(CriuSave):
                 about = self.driver()[0].about()
         return super().facts(spec) | gpu_facts.of(about)
 
+    def expect(self) -> None:
+        """With the side-car: it attaches to the driver meanwhile."""
+        super().expect()
+        self.facts()
+
     # ------------------------------------------------------------ saving
 
     def save(self, spec: Spec, request: SaveRequest) -> SaveFacts:  # noqa: ARG002 -- as with CRIU alone

@@ -54,7 +54,7 @@ class UnfitEngine:
         """Everything speaks against it."""
         return f"checkpoint {manifest.id} can't be restored: {self._why}"
 
-    def expect(self, manifest: Manifest) -> None:
+    def expect(self, manifest: Manifest | None) -> None:
         """There is nothing to do it with."""
 
     def preflight(self) -> list[str]:

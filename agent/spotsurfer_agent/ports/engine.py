@@ -144,8 +144,11 @@ class Engine(Protocol):
         """
         ...
 
-    def expect(self, manifest: Manifest) -> None:
-        """A restore of this or a later checkpoint may come at any moment: start what can start now. Idempotent."""
+    def expect(self, manifest: Manifest | None) -> None:
+        """A restore of this or a later checkpoint may come at any moment: start what can start now. Idempotent.
+
+        None: of the first checkpoint, which is yet to be made.
+        """
         ...
 
     def preflight(self) -> list[str]:
