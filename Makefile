@@ -112,8 +112,8 @@ bench-size: setup ## size policies on recorded runs, writes build/bench/size.jso
 test-faults: setup ## plants faults that break safety, one after the other, in a copy: each must be noticed by a test (root; 9 minutes)
 	@$(TEST_ENVIRONMENT) PYTHONPATH=tests $(PYTHON) -m planted.run $(if $(ONLY),--only "$(ONLY)") $(if $(PAGE),--page $(PAGE))
 
-test-programs: setup ## real programs saved and moved, writes docs/compatibility.md; PROGRAMS="ngspice r": only these (root; 40 minutes)
-	@$(TEST_ENVIRONMENT) PYTHONPATH=tests $(PYTHON) -m programs.run $(PROGRAMS)
+test-programs: setup ## real programs saved and moved, writes docs/compatibility.md; PROGRAMS="ngspice r": only these (root; two hours)
+	@$(TEST_ENVIRONMENT) PYTHONPATH=tests $(PYTHON) -m programs.run -j $(WORKERS) $(PROGRAMS)
 
 # By hand, and not in test-all: it needs a mirror that has the source of the runtime's CRIU. GO_ON=1: with what an ended run has found; MINUTES=60.
 test-zdtm: setup ## CRIU's own suite as jobs of the engine, writes docs/zdtm.md; ONLY="pty00 pipe*": only these, without the page (root; half an hour)

@@ -1,4 +1,4 @@
-"""`make test-programs`: installs what is missing, runs one program after the other, writes docs/compatibility.md."""
+"""`make test-programs`: installs what is missing, runs some programs at a time, writes docs/compatibility.md."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import secrets
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 from programs import page, plain
@@ -49,14 +50,19 @@ def examine(entry: Entry, seed: str, folder: Path) -> Row:
     if lacking := entry.missing():
         return Row(entry, f"not run: no Debian package {', '.join(lacking)} to be had", True)
     here = folder / entry.name
+
+    def tell(text: str) -> None:
+        say(f"   {entry.name}: {text}")
+
+    say(f"== {entry.name}")
     try:
         plain.prepare(entry, here)
         alone = plain.undisturbed(entry, here)
-        say(f"   undisturbed: {alone.seconds:.1f} s, {alone.cpu_seconds:.1f} s of processor time")
+        tell(f"undisturbed: {alone.seconds:.1f} s, {alone.cpu_seconds:.1f} s of processor time")
         sentence = ""
         for disk in entry.disks:
             seconds = min(alone.seconds, entry.seconds)
-            sentence, moved = surfed(entry, here, disk, seconds, seed, lambda text: say(f"   {text}"))
+            sentence, moved = surfed(entry, here, disk, seconds, seed, tell)
             if differs := "" if entry.only_checked else alone.differs(moved):
                 return Row(entry, f"DIFFERS: {differs}{_on(entry, [disk])}", False)
     except (Unfit, Failed, SpotsurferError) as e:
@@ -77,6 +83,7 @@ def main() -> int:
     parser.add_argument(
         "--seed", default=secrets.token_hex(4), help="draws the moments; printed, so that a run can be repeated"
     )
+    parser.add_argument("-j", "--jobs", type=int, default=1, help="programs at a time (default %(default)s)")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "compatibility.md")
     parser.add_argument("--dir", type=Path, default=ROOT / "build" / "programs", help="inputs, both runs, logs of failures")
     options = parser.parse_args()
@@ -90,11 +97,12 @@ def main() -> int:
     say(f"seed {options.seed}")
     install(wanted)
     rows = []
-    for entry in wanted:
-        say(f"== {entry.name}")
-        rows.append(examine(entry, options.seed, options.dir.resolve()))
-        say(f"   {rows[-1].result}")
-        page.write(options.page, [rows[-1]], known)
+    with ProcessPoolExecutor(options.jobs) as pool:  # each measures the processor time of its children
+        examined = [pool.submit(examine, e, options.seed, options.dir.resolve()) for e in wanted]
+        for row in (future.result() for future in as_completed(examined)):
+            rows.append(row)
+            say(f"   {row.entry.name}: {row.result} ({len(rows)} of {len(wanted)})")
+            page.write(options.page, [row], known)
     bad = [r.entry.name for r in rows if not r.good]
     say(f"{len(rows) - len(bad)} of {len(rows)} as promised" + (f"; not: {', '.join(bad)}" if bad else ""))
     return 1 if bad else 0
