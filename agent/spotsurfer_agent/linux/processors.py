@@ -8,6 +8,6 @@ THREADS_EACH = 4  # processors of the machine for each process, and its threads:
 
 
 def worker_count(memory_bytes: int, worth_bytes: int, count_max: int) -> int:
-    """None for less memory than `worth_bytes` or fewer processors than two workers need; `count_max` at most."""
+    """At most `count_max`. 0 if there is less memory than `worth_bytes`, or if there are too few processors for two of them."""
     count = len(os.sched_getaffinity(0)) // THREADS_EACH
     return min(count, count_max) if count > 1 and memory_bytes >= worth_bytes else 0
