@@ -99,7 +99,7 @@ def take_wait_out() -> None:
 
     def whole(self: Saving, taken: Intake, instant: session.Instant) -> Manifest:
         drained(taken, lambda: None)  # complete the image is to be, only not of one instant
-        settle(taken)
+        settle(taken, self._at.cgroup.pids())
         return send(self, taken, instant)
 
     Intake.drained = lambda *_: None  # type: ignore[method-assign]
