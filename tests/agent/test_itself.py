@@ -61,6 +61,12 @@ def test_what_the_kernel_notes_of_a_thread_comes_back(tmp_path):
 
 
 @pytest.mark.real
+def test_no_process_gets_the_number_of_one_that_ended(tmp_path):
+    with minibox(tmp_path / "box", tmp_path / "store", module=SCENES) as box:
+        box.run("numbers")
+
+
+@pytest.mark.real
 def test_datagrams_that_wait_come_along(tmp_path):
     with minibox(tmp_path / "box", tmp_path / "store", module=SCENES) as box:
         box.run("datagrams")

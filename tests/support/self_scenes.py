@@ -114,6 +114,39 @@ def highest() -> None:
     assert len(set(output(e).decode().splitlines()[:-1])) == 1, output(e)
 
 
+BEARS = """
+import os, time
+while True:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    print(child, flush=True)
+    time.sleep(0.02)
+"""
+
+
+def numbers() -> None:
+    """New processes get the numbers that they would have got without two live saves and two moves."""
+    store = open_store("file:///run/store")
+    e = engine(store)
+    e.start(Spec(JOB, ["/usr/bin/python3", "-c", BEARS]))
+    said = b""
+    for number, final in enumerate((False, True, False, True, False), 1):
+        lines = output(e).count(b"\n")
+        until(lambda lines=lines: output(e).count(b"\n") > lines + 20)
+        e.save(request(number, final=final))
+        if final:
+            said += output(e)
+            e.kill()
+            e.restore(newest(store), Spec(JOB, []))
+    said += output(e)
+    e.kill()
+    told = [int(x) for x in said.decode().splitlines()[:-1]]
+    assert len(told) > 80
+    assert told == list(range(told[0], told[0] + len(told))), told
+
+
 def datagrams() -> None:
     """What waits in sockets of the job is received after a live save and a move, in order and from where it came."""
     store = open_store("file:///run/store")

@@ -32,7 +32,7 @@ from spotsurfer_agent.chunks.chunker import Sender
 from spotsurfer_agent.chunks.fingerprints import Bases, kept_as
 from spotsurfer_agent.chunks.print_workers import Printing
 from spotsurfer_agent.chunks.writer import Cancelled, Writer
-from spotsurfer_agent.criu import command, datagrams, interrupted_calls, terminals, thread_attributes
+from spotsurfer_agent.criu import command, datagrams, interrupted_calls, process_numbers, terminals, thread_attributes
 from spotsurfer_agent.criu.images import BadImage
 from spotsurfer_agent.files import tree
 from spotsurfer_agent.files.scratch import LATE, Capture, Scratch
@@ -148,6 +148,7 @@ ENRICHMENT: dict[str, Callable[[Path, list[int], dict[str, Any]], None]] = {
     ),
     "attributes of threads": lambda to, pids, _: thread_attributes.note(to, pids),
     "unread datagrams": lambda to, pids, _: datagrams.note(to, pids),
+    "number of the next process": lambda to, _, frozen: process_numbers.note(to, frozen.get("following")),
 }
 
 

@@ -180,16 +180,17 @@ class Restore:
 
     def root_pid(self, code: int) -> int:
         """The job's first process once CRIU has ended with this code; 0 = there is none."""
-        return self._first() if code == 0 else 0
+        return self.first() if code == 0 else 0
 
     def account(self) -> tuple[int, int]:
         """User and group of the job, before its first instruction."""
         try:
-            return launch.owner_of(self._first())
+            return launch.owner_of(self.first())
         except OSError:  # it is gone: nothing will be anybody's
             return 0, 0
 
-    def _first(self) -> int:
+    def first(self) -> int:
+        """The job's first process; 0 = there is none."""
         with contextlib.suppress(OSError, ValueError):
             return int(self.pidfile.read_text())
         return 0
@@ -207,7 +208,7 @@ class Restore:
         if now < self.look_at:
             return
         self.look_at = now + DYING_SECONDS / 2
-        if not (pid := self._first()) or not killed(pid):
+        if not (pid := self.first()) or not killed(pid):
             self.dying_since = None
         elif self.dying_since is None:
             self.dying_since = now

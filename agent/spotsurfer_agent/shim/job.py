@@ -20,7 +20,7 @@ from typing import Any
 
 from spotsurfer_wire.linux import syscalls
 
-from spotsurfer_agent.criu import datagrams, interrupted_calls, terminals, thread_attributes
+from spotsurfer_agent.criu import datagrams, interrupted_calls, process_numbers, terminals, thread_attributes
 from spotsurfer_agent.criu.interrupted_calls import Wait
 from spotsurfer_agent.host import launch, network, shim_protocol
 from spotsurfer_agent.host.cgroup import JobCgroup
@@ -295,6 +295,7 @@ class Job:
                 terminals.restored(noted, pids)
                 thread_attributes.restored(noted, pids)
                 datagrams.restored(noted, pids, self._net.fd)
+                process_numbers.restored(noted, self._restore.first())
                 self._net.speak()
         self._let_go()
 
@@ -329,7 +330,8 @@ class Job:
         if d.owner is None and not d.final:
             self._answer_hook(d, False)
         elif d.owner is not None:
-            self._send(d.owner, {"log": self._output.positions(), "waits": self._broken})
+            following = process_numbers.following(self._root_pid)
+            self._send(d.owner, {"log": self._output.positions(), "waits": self._broken, "following": following})
 
     def _answer_hook(self, d: Dump, good: bool) -> None:
         d.verdict, d.answered_at = good, time.monotonic()

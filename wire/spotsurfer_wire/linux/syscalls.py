@@ -14,7 +14,7 @@ import re
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 SIGNATURE = Path("/proc/version_signature")  # "Ubuntu 6.8.0-51.52-generic 6.8.12"
@@ -126,22 +126,33 @@ def children_in_new_namespaces(clock_offset_seconds: int = 0) -> Iterator[None]:
     With an offset their monotonic and boot clocks are that far ahead. No thread can be started inside the block, and with an
     offset none may run.
     """
-    with _fresh_for_children("pid", CLONE_NEWPID):
+    with _other_for_children("pid", CLONE_NEWPID, lambda: unshare(CLONE_NEWPID)):
         if clock_offset_seconds == 0:
             yield
             return
-        with _fresh_for_children("time", CLONE_NEWTIME):
+        with _other_for_children("time", CLONE_NEWTIME, lambda: unshare(CLONE_NEWTIME)):
             offsets = f"monotonic {clock_offset_seconds} 0\nboottime {clock_offset_seconds} 0\n"
             Path("/proc/self/timens_offsets").write_text(offsets)
             yield
 
 
 @contextlib.contextmanager
-def _fresh_for_children(name: str, kind: int) -> Iterator[None]:
-    """A fresh namespace for children inside the block; afterwards they get the old one again."""
+def children_in_pid_namespace(pid: int) -> Iterator[None]:
+    """Processes started inside the block land in the pid namespace of this process. Raises OSError."""
+    fd = os.open(f"/proc/{pid}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with _other_for_children("pid", CLONE_NEWPID, lambda: setns(fd, CLONE_NEWPID)):
+            yield
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _other_for_children(name: str, kind: int, leave: Callable[[], None]) -> Iterator[None]:
+    """Another namespace for children inside the block, which `leave` sees to; afterwards they get the old one again."""
     own = os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        unshare(kind)
+        leave()
         try:
             yield
         finally:

@@ -24,7 +24,7 @@ from spotsurfer_wire.manifest import Extents
 from spotsurfer_wire.store.port import StoreError
 
 from spotsurfer_agent.chunks.fingerprints import Index, is_pages_name, kept_as
-from spotsurfer_agent.criu import datagrams, terminals, thread_attributes
+from spotsurfer_agent.criu import datagrams, process_numbers, terminals, thread_attributes
 from spotsurfer_agent.criu.images import Pagemap
 from spotsurfer_agent.host import launch
 from spotsurfer_agent.host.cgroup import JobCgroup
@@ -203,7 +203,7 @@ class Pager:
         """Serve to the end. Raises what makes a restore impossible."""
         maps = self._content.maps()
         terminals.keep(Path(self._plan.work), self._content.terminals())
-        for each in (thread_attributes, datagrams):
+        for each in (thread_attributes, datagrams, process_numbers):
             each.keep(Path(self._plan.work), self._content.noted(each.NAME))
         files = {name: e.extents for name, e in self._content.files.items() if is_pages_name(name)}
         why = plain_because(maps, files, memory.free_bytes(), faults=userfaultfd.available(), at_once=self._plan.lazy)
