@@ -8,7 +8,7 @@
 # Parts, in this order: `forty` 40 GB, saved live, then for the last time, restored, with the same by hand; `again` what a second save
 # sends, programs that need no held threads; `jax` JAX, whose threads are held; `bring` a job without a GPU brought back on 2 to 16
 # processors. Not run unless they are named: `written` programs as people write them, `train` PyTorch and a transformer with 1 to
-# 10 GB; `demo` from a notice to the next training step, `driver` a real driver asked what the stand-in promises, `faults` what can
+# 10 GB; `cpu` the engine without a GPU beside CRIU, as `make bench-checkpoint` does it, with jobs of $CPU_GB (16); `demo` from a notice to the next training step, `driver` a real driver asked what the stand-in promises, `faults` what can
 # go wrong, on real hardware. When LIMIT seconds are over (590) a part is cut off, and what is left is not begun; rows that were
 # done until then are there.
 set -eu
@@ -17,7 +17,7 @@ tree=$(pwd -P)
 packed=build/gpu-runtime.tar.xz
 
 pack() {
-    tar -C build/runtime/current/ -cf - . | xz -T0 -2 > "$packed"
+    tar -C build/runtime/current/ -cf - . -C /usr/sbin mkfs.btrfs | xz -T0 -2 > "$packed"
     ls -l "$packed"
 }
 
@@ -52,10 +52,21 @@ run() { # STANDIN=1: a try of this script itself, on any host
     fi
     free -m > "$OUT/memory.log"
     cat /sys/kernel/mm/transparent_hugepage/defrag /proc/buddyinfo >> "$OUT/memory.log"
-    start="import runpy, sys; sys.path[:0] = ['$tree/wire', '$tree/agent', '$tree/tests', '$tree']; del sys.argv[0]
+    # What a program starts of ours has to be of this tree, too, and pytest, which some helpers of the tests import, is not there.
+    own=$runtime/bin/lease-python
+    start="import runpy, sys, types; sys.path[:0] = ['$tree/' + x for x in ('wire', 'agent', 'providers', 'tests', '')]; del sys.argv[0]
+sys.executable = '$own'; sys.modules['pytest'] = types.ModuleType('pytest')
 runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
+    printf '#!/bin/sh\nshift\nexec %s/bin/spotsurfer-python -c "%s" "$@"\n' "$runtime" "$start" > "$own"
+    chmod +x "$own"
+    if ! command -v mkfs.btrfs > "$OUT/found.log"; then
+        lib=$runtime/prefix/usr/lib/x86_64-linux-gnu
+        printf '#!/bin/sh\nexec %s/ld-linux-x86-64.so.2 --library-path %s %s/mkfs.btrfs "$@"\n' "$lib" "$lib" "$runtime" \
+            > /usr/local/sbin/mkfs.btrfs
+        chmod +x /usr/local/sbin/mkfs.btrfs
+    fi
     python=$(command -v python3)
-    set -- "$runtime/bin/spotsurfer-python" -c "$start"
+    set -- "$own" -m
     rows="--python $python --runtime $runtime --verbose"
     # shellcheck disable=SC2086 # flags are words
     part forty 330 "$@" bench.gpu "pytorch:$size" --saves live,final --steps 800 --between 10 --by-hand plain $extra $rows \
@@ -70,6 +81,9 @@ runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
         $extra $rows --out "$OUT/train.json"
     # shellcheck disable=SC2086
     part written 560 "$@" bench.gpu $written --steps 300 --first 10 --between 15 $extra $rows --out "$OUT/written.json"
+    for gb in ${CPU_GB:-16}; do
+        part cpu 560 "$@" bench --size-mb $((gb * 1024)) --only "${CPU_ONLY:-freeze,durable,lazy}" --out "$OUT/cpu-$gb.json"
+    done
     part bring 150 "$@" bench.gpu.bring --gb "$bring" --runtime "$runtime" --verbose --out "$OUT/bring.json"
     # shellcheck disable=SC2086
     part demo 80 "$@" bench.gpu.demo --gb "$small" $extra --python "$python" --runtime "$runtime" --out "$OUT/demo.json"
