@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from spotsurfer_agent.linux.processors import worker_count
+from spotsurfer_agent.restore.pager import __main__ as pager
 from spotsurfer_agent.restore.pager.process_memory import GONE, NOBODY, Standing, WorkerFailed, Workers
 from spotsurfer_wire.chunks.reader import BadChunk
 
@@ -18,11 +19,11 @@ G = 1 << 30
 
 @pytest.mark.parametrize(
     ("processors", "gigabytes", "count"),
-    [(1, 99, 0), (2, 99, 0), (7, 99, 0), (8, 99, 2), (16, 99, 4), (16, 3, 0), (16, 4, 4), (192, 99, 8)],
+    [(1, 99, 0), (2, 99, 0), (7, 99, 0), (8, 99, 2), (16, 99, 4), (16, 3, 0), (16, 4, 4), (192, 99, pager.WORKERS_MAX)],
 )
 def test_as_many_as_are_of_use(monkeypatch: pytest.MonkeyPatch, processors: int, gigabytes: int, count: int) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(processors)))
-    assert worker_count(gigabytes * G, 4 * G, 8) == count
+    assert worker_count(gigabytes * G, pager.WORKERS_BYTES_MIN, pager.WORKERS_MAX) == count
 
 
 def talker(number: int, line: socket.socket) -> None:

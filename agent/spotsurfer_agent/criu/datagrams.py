@@ -72,11 +72,6 @@ def _unread(s: socket.socket) -> Iterator[tuple[bytes, Any]]:
         s.setsockopt(socket.SOL_SOCKET, _PEEK_OFFSET, before)
 
 
-def keep(folder: Path, text: bytes) -> None:
-    """Keep an image's note for `restored`. Raises OSError."""
-    (folder / NAME).write_bytes(text)
-
-
 def restored(folder: Path, pids: list[int], net: int) -> None:
     """Send them again, before the restored job's first instruction; `net` is a descriptor of its network. Never raises."""
     rows: Any = (shim_protocol.read_json(folder / NAME) or {}).get("datagrams", ())

@@ -22,22 +22,24 @@ _LAST = Path("/proc/sys/kernel/ns_last_pid")  # of the namespace that who writes
 
 
 def following(pid: int) -> int | None:
-    """The number that the next process gets in the pid namespace of this one; None if that can't be told.
+    """The number that the next process gets in the pid namespace of this one; None if that can't be told. Never raises.
 
     The caller has a single thread.
     """
-    out, into = os.pipe()
+    with contextlib.suppress(OSError):
+        out, into = os.pipe()
 
-    def tell() -> None:
-        number = os.getpid()
-        _LAST.write_text(str(number - 1))  # as if this process had not been
-        os.write(into, str(number).encode())
+        def tell() -> None:
+            number = os.getpid()
+            _LAST.write_text(str(number - 1))  # as if this process had not been
+            os.write(into, str(number).encode())
 
-    try:
-        return int(os.read(out, 20)) if _done_inside(pid, tell) else None
-    finally:
-        os.close(out)
-        os.close(into)
+        try:
+            return int(os.read(out, 20)) if _done_inside(pid, tell) else None
+        finally:
+            os.close(out)
+            os.close(into)
+    return None
 
 
 def note(images: Path, number: object) -> None:
@@ -45,11 +47,6 @@ def note(images: Path, number: object) -> None:
     if isinstance(number, int):
         with contextlib.suppress(OSError):
             (images / NAME).write_text(json.dumps({"next": number}))
-
-
-def keep(folder: Path, text: bytes) -> None:
-    """Keep an image's note for `restored`. Raises OSError."""
-    (folder / NAME).write_bytes(text)
 
 
 def restored(folder: Path, pid: int) -> None:

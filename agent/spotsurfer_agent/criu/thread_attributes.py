@@ -47,11 +47,6 @@ def _odd(pid: int, thread: int, ours: set[int]) -> Row:
     return row | ({PROCESSORS: sorted(processors)} if ours - processors else {})
 
 
-def keep(folder: Path, text: bytes) -> None:
-    """Keep an image's note for `restored`. Raises OSError."""
-    (folder / NAME).write_bytes(text)
-
-
 def restored(folder: Path, pids: Iterable[int]) -> None:
     """Set them before the restored job's first instruction. Never raises: a machine may lack the processors or the right."""
     rows = shim_protocol.read_json(folder / NAME)

@@ -343,7 +343,7 @@ class _Judge:
         if miss is not None and (owner.state is not A.RUNNING or (owner.agent is not None and owner.agent.pressed)):
             to = rightsizing.rescue(sizing, attempts, miss.used_bytes, owner.now)
             return None if to is None else self._sized(sizing, to, "its memory was about to end there", rescue=True)
-        if self.owner.left or owner.noticed:
+        if owner.left or owner.noticed:
             refused = refusing(owner.seen, self.snapshot.limits, owner.now)
             types = {o.pool.instance_type for o in _open(self.snapshot, owner.now)} - refused.keys()
             to = rightsizing.chance(ride.policy, sizing, self._need(sizing), types, owner.now, guarded)
@@ -387,7 +387,7 @@ class _Judge:
             usd_micros_per_hour=round(kinds[to].usd_per_hour * rightsizing.MICROS),
             why=rightsizing.explained(sizing, to, why),
             alarm=course.alarm,
-            room_bytes=room if self.owner.left and not awaited else 0,
+            room_bytes=room if owner.left and not awaited else 0,
             awaits_bytes=bytes_of[kinds[course.here].name] if awaited else 0,
         )
         asks = kinds[to]

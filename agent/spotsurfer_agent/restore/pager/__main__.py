@@ -203,8 +203,8 @@ class Pager:
         """Serve to the end. Raises what makes a restore impossible."""
         maps = self._content.maps()
         terminals.keep(Path(self._plan.work), self._content.terminals())
-        for each in (thread_attributes, datagrams, process_numbers):
-            each.keep(Path(self._plan.work), self._content.noted(each.NAME))
+        for name in (thread_attributes.NAME, datagrams.NAME, process_numbers.NAME):  # for the shim
+            Path(self._plan.work, name).write_bytes(self._content.noted(name))
         files = {name: e.extents for name, e in self._content.files.items() if is_pages_name(name)}
         why = plain_because(maps, files, memory.free_bytes(), faults=userfaultfd.available(), at_once=self._plan.lazy)
         later = {pid: f"{m.lazy_pages} of {m.pages} pages" for pid, m in maps.items()}
