@@ -59,12 +59,11 @@ sys.executable = '$own'; sys.modules['pytest'] = types.ModuleType('pytest')
 runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
     printf '#!/bin/sh\nshift\nexec %s/bin/spotsurfer-python -c "%s" "$@"\n' "$runtime" "$start" > "$own"
     chmod +x "$own"
-    if ! command -v mkfs.btrfs > "$OUT/found.log"; then
-        lib=$runtime/prefix/usr/lib/x86_64-linux-gnu
-        printf '#!/bin/sh\nexec %s/ld-linux-x86-64.so.2 --library-path %s %s/mkfs.btrfs "$@"\n' "$lib" "$lib" "$runtime" \
-            > /usr/local/sbin/mkfs.btrfs
-        chmod +x /usr/local/sbin/mkfs.btrfs
-    fi
+    # A bare machine has neither iproute2 nor btrfs-progs: what the machine has comes first, then what travels along.
+    lib=$runtime/prefix/usr/lib/x86_64-linux-gnu making=$runtime/bin/mkfs.btrfs
+    printf '#!/bin/sh\nexec %s/ld-linux-x86-64.so.2 --library-path %s %s/mkfs.btrfs "$@"\n' "$lib" "$lib" "$runtime" > "$making"
+    chmod +x "$making"
+    PATH=$PATH:$runtime/bin
     python=$(command -v python3)
     set -- "$own" -m
     rows="--python $python --runtime $runtime --verbose"
