@@ -195,12 +195,12 @@ def elsewhere(plan: Row) -> Row:
 def taken(plan: Row) -> Row:
     """Another program has the GPU's memory when the job comes back."""
     s = Scene(plan)
-    image, criu_cuda.ROOM_SECONDS = s.left(), 1.0
+    image, patience, criu_cuda.ROOM_SECONDS = s.left(), criu_cuda.ROOM_SECONDS, 1.0
     free = min(card.free_bytes for card in s.cuda.driver()[0].about().cards)
     with occupied(plan, free - plan["size"] // 2):
         s.refuses(lambda: s.engine.restore(image, s.spec))
         assert s.engine.status().state is W.ABSENT
-    criu_cuda.ROOM_SECONDS = 20.0
+    criu_cuda.ROOM_SECONDS = patience
     s.engine.restore(image, s.spec)
     return s.ended()
 

@@ -23,7 +23,7 @@ from spotsurfer.core.decide import decide
 from spotsurfer.core.scheduling.deadline import view_of
 from spotsurfer.core.scheduling.deadline_simulation import forecast
 from spotsurfer.core.scheduling.launch import preview
-from spotsurfer.model.actions import Action, Decision, Grant, Launch, Mark, Plan, Preview, Sweep, Terminate
+from spotsurfer.model.actions import Action, Decision, EndJob, Grant, Launch, Mark, Plan, Preview, Sweep, Terminate
 from spotsurfer.model.errors import Conflict, ProviderError, SpotsurferError, Superseded
 from spotsurfer.model.job import Job, JobId
 from spotsurfer.model.snapshot import Snapshot
@@ -119,7 +119,7 @@ class Loop:
             outcome = self._try(action)
             if outcome is not None and job is not None:
                 done[job].append(outcome)
-                advanced |= isinstance(action, Plan | Mark)
+                advanced |= isinstance(action, Plan | Mark | EndJob)
             if outcome is None and isinstance(action, Mark):
                 unmarked.add(action.job)
         return done, advanced

@@ -116,7 +116,7 @@ class ControllerService:
             found = rows.attempts(connection, [j.id for j in jobs])
             ports = exposed_ports.taken(connection)
         limits = self.limits
-        use = capacity.together(capacity.of_attempt(a, j.spec) for j in jobs for a in found[j.id])
+        use = capacity.together(capacity.of_job(j, found[j.id], limits) for j in jobs)
         return Info(
             version=__version__,
             family=self.family,

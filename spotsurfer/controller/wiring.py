@@ -129,6 +129,7 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
     limits = replace(
         settings.limits.as_limits(),
         rebalance=provider.capabilities.rebalance,
+        gpus_shared=provider.capabilities.shares_gpus,
         checkpoint_seconds=settings.agent.checkpoint_interval,
     )
 

@@ -232,6 +232,7 @@ class Limits:
     listing_lag_seconds: float = 30.0  # a launched instance may be missing from listings for so long
     instances_max: int = 20
     gpus_max: int | None = None
+    gpus_shared: bool = False  # all machines have the same GPUs
     hourly_max_usd_micros: int | None = None  # of all machines together, at their purchase prices
     ageing_seconds: float = 600.0  # a wait of this length counts as one more of priority
     stay_seconds: float = 120.0  # so long a job that gave way and came back need not give way again

@@ -79,6 +79,7 @@ class Capabilities:
     metadata_dialect: str  # "aws" | "gcp": what the agent speaks
     billing: BillingRule = field(default_factory=BillingRule)
     rebalance: str = "ignore"  # "ignore" | "checkpoint" | "move": reaction to the cloud's advice to leave a machine
+    shares_gpus: bool = False  # all its machines have the same GPUs, as machines of one host do
 
 
 class InstanceState(StrEnum):

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from spotsurfer_policies.offer_choice import Cheapest
-from support.builders import NOW, a_head, a_job, a_snapshot, ago, an_agent, an_attempt, an_instance, an_offer, seen
+from support.builders import NOW, a_head, a_job, a_snapshot, ago, an_agent, an_attempt, an_instance, an_offer, noticed, seen
 
 from spotsurfer.core.decide import decide
 from spotsurfer.core.scheduling.preemption import came_back, levels
-from spotsurfer.model.actions import Ask, Decision, Plan, Terminate
+from spotsurfer.model.actions import Ask, Decision, Pace, Plan, Terminate
 from spotsurfer.model.job import Attempt, InstanceId, Job, JobId, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Gpus
@@ -235,3 +235,62 @@ def test_came_back() -> None:
     assert came_back(runs(LOW, since=70, earlier=gave).attempts, NOW) == 70
     moved = (*gave, gone("low", 300, 100, number=2))
     assert came_back(runs(LOW, since=70, earlier=moved).attempts, NOW + timedelta(seconds=1)) == 301
+
+
+SHARED = Limits(gpus_max=1, gpus_shared=True)
+ONE_GPU = [replace(an_offer(), gpus=Gpus(count=1))]
+TRAIN, SERVE = job("low", spec={"gpus": 1}), job("high", 10, submitted=1, spec={"gpus": 1})
+
+
+def leaves() -> JobSeen:
+    found = runs(TRAIN, state=A.DRAINING, desired_want="drain", desired_sequence=1, gave_way_to="high", gpus=1)
+    return replace(found, agents={1: replace(SAVED, state="draining")})
+
+
+def bought(decision: Decision) -> list[str]:
+    return [a.job for a in decision.actions if isinstance(a, Plan)]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_next_machine_of_shared_gpus_is_bought_while_the_one_before_still_leaves(shared: bool) -> None:
+    limits = replace(SHARED, gpus_shared=shared)
+    for low, told in ((runs(TRAIN, gpus=1), {"low": "high"}), (leaves(), {})):
+        decision = decided(low, queued(SERVE), limits=limits, offers=ONE_GPU)
+        assert (drains(decision), bought(decision)) == (told, ["high"] if shared else [])
+
+
+@pytest.mark.parametrize("state", [A.BOOTING, A.RESTORING, A.RUNNING])
+def test_a_drain_goes_on_after_the_next_job_has_its_machine_on_shared_gpus(state: A) -> None:
+    decision = decided(leaves(), runs(SERVE, since=1, state=state, gpus=1), limits=SHARED, offers=ONE_GPU)
+    assert not [a for a in decision.actions if isinstance(a, Ask) and a.job == "low"]
+
+
+@pytest.mark.parametrize("state", [A.PLANNED, A.BOOTING, A.RUNNING])
+def test_the_lower_one_of_two_that_have_shared_gpus_gives_way_whatever_became_of_the_order_before(state: A) -> None:
+    both = runs(TRAIN, gpus=1), runs(SERVE, since=1, state=state, gpus=1)
+    assert drains(decided(*both, limits=SHARED, offers=ONE_GPU)) == {"low": "high"}
+    assert drains(decided(*both, limits=replace(SHARED, gpus_shared=False), offers=ONE_GPU)) == {}
+    assert drains(decided(*both, limits=replace(SHARED, gpus_max=2), offers=ONE_GPU)) == {}
+
+
+def test_a_job_whose_machine_boots_goes_again_if_the_one_with_the_shared_gpus_stays_after_all() -> None:
+    decision = decided(runs(TRAIN, since=1, state=A.BOOTING, gpus=1), runs(SERVE, gpus=1), limits=SHARED, offers=ONE_GPU)
+    assert [a.job for a in decision.actions if not isinstance(a, Pace)] == ["low"]
+
+
+def test_a_third_job_of_higher_priority_takes_shared_gpus_after_the_second() -> None:
+    third = queued(job("third", 20, spec={"gpus": 1}))
+    two = runs(TRAIN, gpus=1), runs(SERVE, since=1, state=A.BOOTING, gpus=1)
+    assert drains(decided(*two, third, limits=SHARED, offers=ONE_GPU)) == {"low": "third"}
+    assert drains(decided(runs(SERVE, gpus=1), third, limits=SHARED, offers=ONE_GPU)) == {"high": "third"}
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_job_that_moves_has_its_shared_gpus_once(shared: bool) -> None:
+    limits = replace(SHARED, gpus_shared=shared)
+    moves = runs(TRAIN, gpus=1, agent=noticed(protection="criu", fit=SAVED.fit))
+    assert bought(decided(moves, limits=limits, offers=ONE_GPU)) == (["low"] if shared else [])
+    drained = replace(leaves(), attempts=[replace(leaves().attempts[0], gave_way_to="")])
+    other = queued(job("other", spec={"gpus": 1}))
+    for here in (moves, drained, runs(TRAIN, gpus=1)):
+        assert "other" not in bought(decided(here, other, limits=limits, offers=ONE_GPU)), "its GPU goes along"

@@ -36,7 +36,7 @@ from spotsurfer_agent.ports.engine import EngineError, SaveRequest, WorkloadStat
 from spotsurfer_agent.restore.pager_process import Loss
 from spotsurfer_agent.save.session import Device
 
-ROOM_SECONDS = 20.0  # a program that just ended gives its GPU memory back only after a while
+ROOM_SECONDS = 90.0  # a job that leaves this GPU is locked (at most 30 s) and copied out first (80 GB: 23 s at 3.5 GB/s)
 STAY_SECONDS = 0.1  # between looks whether a held job was let go
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING
 
 from spotsurfer.core.facts.ownership import tried_since
 from spotsurfer.core.scheduling.placement import GIB, asked
-from spotsurfer.model.job import OVER, Attempt, JobSpec, JobState, Wish
+from spotsurfer.model.job import HOLDS, OVER, WAITS, Attempt, Job, JobId, JobSpec, JobState, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Offer
 from spotsurfer.model.money import for_seconds, usd
@@ -32,11 +32,27 @@ class Use:
 NOTHING = Use()
 
 
-def of_attempt(attempt: Attempt, spec: JobSpec) -> Use:
-    """The use of one attempt's machine, until its release is confirmed."""
-    if attempt.state in OVER:
-        return NOTHING
-    return Use(1, max(attempt.gpus, asked(spec)), attempt.price_usd_micros_per_hour)
+def gpus_of(attempts: Iterable[Attempt], spec: JobSpec, limits: Limits) -> int:
+    """The GPUs of these machines of one job. If machines share their GPUs, the job has the same ones on each."""
+    each = [max(a.gpus, asked(spec)) for a in attempts]
+    return max(each, default=0) if limits.gpus_shared else sum(each)
+
+
+def of_job(job: Job, attempts: Iterable[Attempt], limits: Limits) -> Use:
+    """The use of a job's machines, each until its release is confirmed.
+
+    Shared GPUs are free as soon as the job leaves for another one or for a suspension, while its machine still sends what was
+    saved. So the next job's machine is bought meanwhile: its agent waits for the memory of the GPUs.
+    """
+    there = [a for a in attempts if a.state not in OVER]
+    has = [a for a in there if not limits.gpus_shared or (a.state in HOLDS | WAITS and not _leaves(job, a))]
+    money = sum(a.price_usd_micros_per_hour for a in there)
+    return Use(len(there), gpus_of(has, job.spec, limits), money)
+
+
+def _leaves(job: Job, attempt: Attempt) -> bool:
+    """Whether the job leaves this machine and is not to run on elsewhere at once."""
+    return attempt.state is A.DRAINING and (bool(attempt.gave_way_to) or job.wish is not Wish.RUN)
 
 
 def of_offer(offer: Offer) -> Use:
@@ -99,11 +115,20 @@ def over_budget(snapshot: Snapshot, seen: JobSeen) -> str | None:
     return None
 
 
-def no_room_left(snapshot: Snapshot, offer: Offer, planned: Iterable[Offer]) -> str | None:
-    """Why this machine would exceed the limits on machines, GPUs and money an hour, or None."""
-    ours = together(of_attempt(a, seen.job.spec) for seen in snapshot.jobs for a in seen.attempts)
-    used = ours + strangers(snapshot) + together(of_offer(o) for o in planned)
-    return lacking(used, of_offer(offer), snapshot.limits)
+def no_room_left(
+    snapshot: Snapshot, seen: JobSeen, offer: Offer, planned: Iterable[Offer], giving: Container[JobId] = ()
+) -> str | None:
+    """Why this machine for this job would exceed the limits on machines, GPUs and money an hour, or None.
+
+    `giving`: jobs that give way from now on. On shared GPUs, a job that moves needs no more GPUs than it has.
+    """
+    limits, more = snapshot.limits, of_offer(offer)
+    uses = {s.job.id: of_job(s.job, s.attempts, limits) for s in snapshot.jobs}
+    if limits.gpus_shared:
+        uses = {job: replace(use, gpus=0) if job in giving else use for job, use in uses.items()}
+        more = replace(more, gpus=max(0, more.gpus - uses.get(seen.job.id, NOTHING).gpus))
+    used = together(uses.values()) + strangers(snapshot) + together(of_offer(o) for o in planned)
+    return lacking(used, more, limits)
 
 
 def out_of_memory(snapshot: Snapshot, seen: JobSeen) -> str | None:

@@ -370,7 +370,7 @@ class Planner:
 
     def _take(self, seen: JobSeen, own: Sequence[AttemptView], offer: Offer, purpose: str, move: int = 0) -> Action | None:
         job, holder = seen.job.id, holder_of(own)
-        full = hard.no_room_left(self.snapshot, offer, [*self._planned, *self._reserved])
+        full = hard.no_room_left(self.snapshot, seen, offer, [*self._planned, *self._reserved], self.contest.ways)
         if full is not None:  # it waits its turn
             if holder is None:
                 self._reserved.append(offer)
@@ -419,6 +419,6 @@ def preview(job: Job, snapshot: Snapshot, policy: Policy, now: datetime) -> Prev
     elif not choices:
         obstacle = NO_MACHINE
     else:
-        full = hard.no_room_left(snapshot, choices[0], ())
+        full = hard.no_room_left(snapshot, seen, choices[0], ())
         obstacle = full or hard.no_money_left(snapshot, seen, choices[0], ()) or ""
     return Preview(list(choices), rejected, obstacle)

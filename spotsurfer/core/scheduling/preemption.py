@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from spotsurfer.core.facts.attempt_view import AttemptView, cases, finished, holder_of, owners, wanted
-from spotsurfer.core.scheduling.capacity import NOTHING, Use, lacking, of_attempt, of_offer, strangers, together
+from spotsurfer.core.scheduling.capacity import NOTHING, Use, gpus_of, lacking, of_job, of_offer, strangers, together
 from spotsurfer.core.scheduling.deadline import launches
 from spotsurfer.core.scheduling.suspension import can_be
 from spotsurfer.model.job import HOLDS, OVER, WAITS, Attempt, Job, JobId, JobState, Wish
@@ -94,18 +94,18 @@ def _end(a: Attempt, now: datetime) -> datetime:
 
 # ---- The choice: which jobs are suspended if there is no room for all, on plain values
 #
-# Theory of operation. Claims (jobs without a machine that want one) are served in the order of their level, the oldest first.
-# A claim that has room, or will have it once leaving machines are gone, only waits. For a claim without room, seats (jobs with
-# a machine) of a lower level are suspended, the cheapest to suspend first, and only if that makes enough room: no job is
-# suspended in vain. A seat that gives way already comes first, so a decision stands from look to look until it is done, but it
-# is called back if the room is no longer needed.
+# Theory of operation. Claims (jobs that want a machine and have none, or on shared GPUs have one too early) are served in the
+# order of their level, the oldest first. A claim that has room, or will have it once leaving machines are gone, only waits. For
+# a claim without room, seats (jobs with a machine) of a lower level are suspended, the cheapest to suspend first, and only if
+# that makes enough room: no job is suspended in vain. A seat that gives way already comes first, so a decision stands from look
+# to look until it is done, but it is called back if the room is no longer needed.
 #
 # Jobs of the same priority do not suspend each other, however long one waits: they come one after the other.
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A job that wants a machine and has none. `since`: when it was submitted."""
+    """A job that wants a machine. It has none, or one whose GPUs another job still has. `since`: when it was submitted."""
 
     job: JobId
     priority: int
@@ -209,24 +209,52 @@ class Contest:
 
 def held(snapshot: Snapshot, offer_for: OfferFor, now: datetime) -> Contest:
     """The contest for machines. `offer_for`: the offer to buy for a job that has no machine; None = nothing now."""
+    stays = {s.job.id: use for s in snapshot.jobs if (use := _stays(s, snapshot.limits)) != NOTHING}
     wants = {s.job.id: of_offer(o) for s in snapshot.jobs if claims(s) and (o := offer_for(s)) is not None}
     hurry = _hurries(snapshot, now)
-    if not wants:
+    if not wants and not _overbooked(stays, snapshot.limits):
         return Contest(hurry=hurry)
     urgent = frozenset(s.job.id for s in snapshot.jobs if s.job.id in wants and _pressing(s, now))
     waiting = {*wants, *(s.job.id for s in snapshot.jobs if _boots(s))}
     known = Contest(levels(snapshot, waiting, now), urgent)
+    wants |= {job: stays[job] for job in _takers(snapshot, stays, known)}
     ours = [
         Claim(s.job.id, s.job.spec.priority, known.level(s), s.job.submitted_at, wants[s.job.id])
         for s in snapshot.jobs
         if s.job.id in wants
     ]
-    seats = [_seat(cases(snapshot, s, now), known.level(s)) for s in snapshot.jobs if _stays(s) != NOTHING]
+    seats = [
+        _seat(cases(snapshot, s, now), known.level(s), stays[s.job.id])
+        for s in snapshot.jobs
+        if s.job.id in stays and s.job.id not in wants
+    ]
     found = giving_way(ours, seats, strangers(snapshot), snapshot.limits)
     if not snapshot.listing_complete:  # on a partial view, suspensions under way go on and no new one begins
         giving = {s.job for s in seats if s.giving}
         found = {job: claim for job, claim in found.items() if job in giving}
     return replace(known, ways={job: _way(claim) for job, claim in found.items()}, hurry=hurry)
+
+
+# On shared GPUs the next job has its machine before the other one has left, and a drain may be withdrawn or fail after that. So
+# jobs with machines may need more GPUs than there are. Then those of the highest level count as claims: the others go on
+# giving way, or begin to.
+
+
+def _overbooked(stays: Mapping[JobId, Use], limits: Limits) -> bool:
+    gpus = sum(use.gpus for use in stays.values())
+    return limits.gpus_shared and limits.gpus_max is not None and gpus > limits.gpus_max
+
+
+def _takers(snapshot: Snapshot, stays: Mapping[JobId, Use], known: Contest) -> Iterator[JobId]:
+    """Jobs with machines that keep the shared GPUs, if there are not enough for all."""
+    if not _overbooked(stays, snapshot.limits):
+        return
+    left = snapshot.limits.gpus_max or 0
+    for seen in sorted(snapshot.jobs, key=lambda s: (-known.level(s), *_age(s.job))):
+        need = stays.get(seen.job.id, NOTHING).gpus
+        if 0 < need <= left and not any(gives_way(a) for a in seen.attempts):
+            left -= need
+            yield seen.job.id
 
 
 def _way(claim: Claim) -> Way:
@@ -254,26 +282,26 @@ def _boots(seen: JobSeen) -> bool:
     return wanted(seen) and bool(states & WAITS) and not states & HOLDS
 
 
-def _stays(seen: JobSeen) -> Use:
+def _stays(seen: JobSeen, limits: Limits) -> Use:
     """The use of its machines, without those that leave anyway."""
     if seen.job.wish is not Wish.RUN or finished(seen):
         return NOTHING
     staying = [a for a in seen.attempts if a.state in HOLDS or a.state in WAITS]
-    return together(of_attempt(a, seen.job.spec) for a in staying)
+    return replace(of_job(seen.job, staying, limits), gpus=gpus_of(staying, seen.job.spec, limits))
 
 
-def _seat(own: Sequence[AttemptView], level: int) -> Seat:
+def _seat(own: Sequence[AttemptView], level: int, use: Use) -> Seat:
     seen = own[0].seen
     holder = holder_of(own)
     spec = seen.job.spec
     if holder is None:  # its machine boots: nothing is lost with it
         kept = _pressing(seen, own[0].now, own[0].limits.stay_seconds)
-        return Seat(seen.job.id, spec.priority, level, _stays(seen), kept=kept)
+        return Seat(seen.job.id, spec.priority, level, use, kept=kept)
     return Seat(
         seen.job.id,
         spec.priority,
         level,
-        _stays(seen),
+        use,
         cost_seconds(holder),
         young=holder.age_seconds < holder.limits.stay_seconds,
         giving=gives_way(holder.attempt),
