@@ -101,9 +101,8 @@ bench-gpu: ## jobs on this machine's GPUs, and the same by hand; RUNS="pytorch:4
 		--out build/bench/gpu.json --verbose
 	@echo "written to build/bench/gpu.json; python -m bench.gpu.page makes the tables of docs/gpu.md from bench/results/gpu.json"
 
-demo-gpu: ## a training job from a notice to its next step in a new box; GB=4; STANDIN=1: without a GPU (root; minutes)
-	@mkdir -p build
-	@$(GPU_PYTHON) bench.gpu.demo $(if $(STANDIN),--standin --gb 0.02 --threads 2,--gb $(or $(GB),4)) --python $(PYTHON_GPU)
+demo-gpu: setup ## a training job and an inference server take turns on one GPU; GB=4; STANDIN=1: without a GPU (root; four minutes)
+	@PYTHONPATH=. $(PYTHON) -m bench.gpu.demo $(if $(STANDIN),--standin --gb 0.02 --threads 2,--gb $(or $(GB),4)) --python $(PYTHON_GPU)
 
 bench-size: setup ## size policies on recorded runs, writes build/bench/size.json and the tables of docs/size.md (3 minutes)
 	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m bench.size $(if $(ONLY),--only $(ONLY))

@@ -1,4 +1,4 @@
-"""What is played on GPU machines, with a stand-in for the driver: `make demo-gpu`, from notice to same result, and a fault."""
+"""What is played on GPU machines, with a stand-in for the driver: from notice to same result, and a fault."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_job_on_a_gpu_goes_on_in_a_new_box_after_a_notice(tmp_path: Path) -> N
         "--runtime",
         str(unpacked_runtime()),
     ]
-    told, said = played(tmp_path, "bench.gpu.demo", *words)
+    told, said = played(tmp_path, "bench.gpu.notice", *words)
     assert told["identical"]
     assert told["timeline"][0][1].startswith("notice")
     assert 0 < told["stood_still_seconds"] <= told["notice_to_next_step_seconds"] + 1
