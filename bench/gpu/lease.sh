@@ -91,7 +91,7 @@ runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
     making=$runtime/bin/mkfs.btrfs
     printf '#!/bin/sh\nexec %s/ld-linux-x86-64.so.2 --library-path %s %s/mkfs.btrfs "$@"\n' "$lib" "$lib" "$runtime" > "$making"
     chmod +x "$making"
-    PATH=$PATH:$runtime/bin
+    export PATH="$PATH:$runtime/bin" SPOTSURFER_TEST_RUNTIME="$runtime"
     python=$(command -v python3)
     set -- "$own" -m
     rows="--python $python --runtime $runtime --verbose"
