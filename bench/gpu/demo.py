@@ -31,6 +31,8 @@ from typing import Any
 from spotsurfer_agent.gpu import suspend_resume
 from spotsurfer_wire import clock
 
+from bench.gpu import demonstration, jobs
+from bench.gpu.demonstration import Failed
 from spotsurfer.agent_runtime import builder
 from spotsurfer.demo.environment import Stage
 from spotsurfer.model.errors import SpotsurferError
@@ -38,10 +40,9 @@ from spotsurfer.web.client import connect
 
 Json = dict[str, Any]
 PROGRAMS = Path(__file__).parent / "programs"
-PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES")
 PORT, QUESTIONS = 8000, 10
 PIECE_BYTES = 1 << 20
-LOOK_SECONDS, ANSWER_SECONDS, LIMIT_SECONDS = 0.1, 240.0, 240.0
+LOOK_SECONDS, ANSWER_SECONDS = 0.1, 240.0
 SWAP_SECONDS_MAX = 5.0
 CONFIG = """\
 [controller]
@@ -74,12 +75,12 @@ ports = "20700-20709"
 [runtime]
 path = "{runtime}"
 """
-JOB = """\
-name = "{name}"
+TRAIN = """\
+name = "train"
 command = {command}
 inputs = ["{program}"]
-priority = {priority}
-{more}
+deadline = "6h"
+work = "1h"
 [resources]
 cpu = 1
 memory = "{memory}"
@@ -87,23 +88,36 @@ gpus = 1
 [environment]
 {environment}
 """
-TRAINS = 'deadline = "6h"\nwork = "1h"'
-SERVES = f'[[ports]]\nname = "answers"\nport = {PORT}\n[idle]\nsuspend_after = "10s"'
+SERVE = """\
+name = "serve"
+command = {command}
+inputs = ["{program}"]
+priority = 10
+[resources]
+cpu = 1
+memory = "{memory}"
+gpus = 1
+[environment]
+{environment}
+[[ports]]
+name = "answers"
+port = {port}
+[idle]
+suspend_after = "10s"
+"""
 MACHINE, SMALL_MACHINE = "g6e.4xlarge", "g5.xlarge"  # for the bill; a box has the processors and the GPU of this host
-
-
-class Failed(Exception):
-    """The demonstration did not show what it should; a sentence."""
 
 
 @dataclass
 class Road:
-    """One controller with its jobs. `marks`: what happened when, seconds since 1970; `took`: how long it took, in seconds."""
+    """One controller with its jobs. `marks`: what happened when, seconds since 1970; `took`: how long it took, in
+    seconds; `logs`: what was printed so far, by job and stream."""
 
     options: argparse.Namespace
     stage: Stage
     jobs: Path
     marks: list[tuple[float, str]] = field(default_factory=list)
+    logs: dict[tuple[str, str], bytes] = field(default_factory=dict)
     took: dict[str, float] = field(default_factory=dict)
 
     def mark(self, what: str, at: float | None = None) -> None:
@@ -124,9 +138,10 @@ class Road:
 
     def printed(self, job: str, stream: str) -> str:
         """All that the job printed, under all its machines."""
-        data = b""
+        data = self.logs.get((job, stream), b"")
         while piece := connect(self.stage.config).data(f"/v1/jobs/{job}/log/{stream}", offset=len(data), limit=PIECE_BYTES):
             data += piece
+        self.logs[job, stream] = data
         return data.decode(errors="replace")
 
     def steps(self, job: str) -> list[tuple[int, float]]:
@@ -136,11 +151,7 @@ class Road:
 
     def until(self, what: Callable[[], object], told: str) -> None:
         """Wait for it. Raises Failed."""
-        end = time.monotonic() + LIMIT_SECONDS
-        while not what():
-            if time.monotonic() > end:
-                raise Failed(f"{told} did not happen within {LIMIT_SECONDS:.0f} s")
-            time.sleep(LOOK_SECONDS)
+        demonstration.until(what, told, LOOK_SECONDS)
 
     def trained(self, job: str, more: int) -> None:
         """Wait until it has made so many steps more."""
@@ -290,22 +301,18 @@ def written(options: argparse.Namespace) -> tuple[Path, dict[str, list[str]]]:
             type=SMALL_MACHINE if options.standin else MACHINE, disk=int((8 + 4 * options.gb) * 2**30),
         )
     )  # fmt: skip
-    program = ("without_gpu.py", "without_gpu.py") if options.standin else ("pytorch.py", "serve.py")
-    size = str(options.gb)
-    commands = {
-        "train": [options.python, program[0], size, str(options.steps)],
-        "serve": [options.python, program[1], size, str(PORT)],
-    }
-    own = {} if options.standin else {k: os.environ[k] for k in PASSED_ON if k in os.environ}
-    for name, priority, more in (("train", 0, TRAINS), ("serve", 10, SERVES)):
-        file = Path(commands[name][1])
-        shutil.copy(PROGRAMS / file, folder)
+    train, serve = ("without_gpu.py", "without_gpu.py") if options.standin else ("pytorch.py", "serve.py")
+    jobs_of = {"train": (TRAIN, train, str(options.steps)), "serve": (SERVE, serve, str(PORT))}
+    own = {} if options.standin else jobs.environment()
+    commands = {}
+    for name, (text, program, word) in jobs_of.items():
+        commands[name] = [options.python, program, str(options.gb), word]
+        shutil.copy(PROGRAMS / program, folder)
         (folder / f"{name}.toml").write_text(
-            JOB.format(
-                name=name, command=json.dumps(commands[name]), program=file, priority=priority,
-                more="" if name == "serve" else more, memory=f"{int(4 + 3 * options.gb)}G",
+            text.format(
+                command=json.dumps(commands[name]), program=program, memory=f"{int(4 + 3 * options.gb)}G", port=PORT,
                 environment="\n".join(f"{k} = {json.dumps(v)}" for k, v in own.items()),
-            ) + (more if name == "serve" else "")
+            )
         )  # fmt: skip
     return config, commands
 
@@ -351,14 +358,6 @@ def show(found: Mapping[str, Any]) -> None:
     print(f"what train printed is {same}; the server's answers after its sleep are {answers} before")
 
 
-def device(options: argparse.Namespace) -> str:
-    """The GPU, for people."""
-    if options.standin:
-        return "none: a device that is none stands for it"
-    words = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
-
-
 def main() -> int:
     """Exit code 0: identical."""
     options = _parser().parse_args()
@@ -391,7 +390,7 @@ def demonstrated(options: argparse.Namespace) -> Json:
         stage.stop()
         stage.clean()
     found["identical"] = found.pop("output") == undisturbed(commands["train"], options.work) != ""
-    found |= {"gb": options.gb, "device": device(options), "store": str(options.work)}
+    found |= {"gb": options.gb, "device": demonstration.device(options.standin), "store": str(options.work)}
     return found | {"command": f"python -m bench.gpu.demo {' '.join(sys.argv[1:])}"}
 
 

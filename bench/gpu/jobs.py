@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,13 @@ from typing import Any
 TESTS = Path(__file__).resolve().parents[2] / "tests/support"
 BUILT = Path("/opt/cuda-programs")
 EXIT_CODE = 7  # of both programs below
+PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES")
 Job = dict[str, Any]
+
+
+def environment() -> dict[str, str]:
+    """What a program needs of this process's environment to find the GPU and its libraries."""
+    return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
 
 
 def standin(size: int, turns: int, mode: str = "plain") -> Job:

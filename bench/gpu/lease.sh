@@ -23,6 +23,7 @@ pack() { # without the programs for container images, which nothing here needs
     wheels='--python-version 3.14 --implementation cp --only-binary=:all: --no-compile --quiet --disable-pip-version-check'
     for libc in 2014 _2_17 _2_28 _2_34; do wheels="$wheels --platform manylinux${libc}_x86_64"; done
     sed -nE 's/^([A-Za-z0-9._-]+)(\[[^]]*\])?(==[^ ]+).*/\1\3/p' requirements.lock > build/controller.txt
+    # Of pyproject's dependencies, those that the agent's runtime lacks.
     # shellcheck disable=SC2086 # flags are words
     .venv/bin/python -m pip install --target build/controller $wheels --constraint build/controller.txt \
         alembic apscheduler fastapi pydantic-settings rich sqlalchemy structlog typer uvicorn
@@ -33,8 +34,8 @@ pack() { # without the programs for container images, which nothing here needs
     for part in spotsurfer spotsurfer_agent spotsurfer_lab spotsurfer_policies spotsurfer_providers spotsurfer_wire bin; do
         rm -r "build/controller/$part" # the tree has them; its entry points stay
     done
-    tar -C build/runtime/current/ --exclude ensurepip --exclude idlelib --exclude pydoc_data --exclude skopeo --exclude umoci -cf - . -C /usr/sbin mkfs.btrfs -C "$tree/build" controller \
-        -C "$tree/build/runtime" latest.json | xz -T0 -4 > "$packed"
+    tar -C build/runtime/current/ --exclude ensurepip --exclude idlelib --exclude pydoc_data --exclude skopeo --exclude umoci -cf - . \
+        -C /usr/sbin mkfs.btrfs -C "$tree/build" controller -C runtime latest.json | xz -T0 -4 > "$packed"
     ls -l "$packed"
 }
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -26,17 +25,14 @@ from spotsurfer_wire.messages import AgentConfig, Head, HeadKind, Spec
 from spotsurfer_wire.store.obstore import open_store
 from spotsurfer_wire.store.port import ObjectStore
 
+from bench.gpu import demonstration, jobs
 from bench.gpu.box import command
+from bench.gpu.demonstration import Failed
 
 HERE = Path(__file__).parent
 STANDIN = HERE.parents[1] / "tests/support/cuda_standin.py"
-PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES")
-NOTICE_SECONDS, LOOK_SECONDS, LIMIT_SECONDS = 120.0, 0.02, 400.0
+NOTICE_SECONDS, LOOK_SECONDS = 120.0, 0.02
 Steps = list[tuple[float, int]]
-
-
-class Failed(Exception):
-    """The demonstration did not show what it should; a sentence."""
 
 
 @dataclass
@@ -71,7 +67,7 @@ class Story:
         (self.folder / "store").mkdir(parents=True)
         self.store: ObjectStore = open_store((self.folder / "store").as_uri())
         argv, program = _job(self.options)
-        own = {} if self.options.standin else {k: os.environ[k] for k in PASSED_ON if k in os.environ}
+        own = {} if self.options.standin else jobs.environment()
         data = program.read_bytes()
         spec = Spec(self.name, argv, inputs={program.name: len(data)}, input_modes={program.name: 0o644}, environment=own)
         self.store.create(object_keys.input_key(self.name, program.name), data)
@@ -109,11 +105,11 @@ class Story:
 
     def until(self, what: Callable[[], object], told: str) -> None:
         """Wait for it. Raises Failed."""
-        end = time.monotonic() + LIMIT_SECONDS
-        while not what():
-            if time.monotonic() > end or any(b.process.poll() not in (None, 0) for b in self.boxes):
-                raise Failed(f"{told} did not happen; the agents said: {[b.log() for b in self.boxes]}")
-            time.sleep(LOOK_SECONDS)
+        demonstration.until(what, told, LOOK_SECONDS, self._lost)
+
+    def _lost(self) -> str:
+        """Of an agent that ended too early, the last words of all."""
+        return str([b.log() for b in self.boxes]) if any(b.process.poll() not in (None, 0) for b in self.boxes) else ""
 
     def newest(self) -> Head | None:
         """Of the head log."""
@@ -193,17 +189,9 @@ def told(options: argparse.Namespace, story: Story, plain: Story) -> dict[str, A
         "identical": story.output() == plain.output() != b"",
         "exit_code": done.done.exit_code if done and done.done else None,
         "timeline": [(round(at - notice, 3), what) for at, what in marks],
-        "gb": options.gb, "device": "a stand-in, no GPU" if options.standin else _device(), "store": str(options.work),
+        "gb": options.gb, "device": demonstration.device(options.standin), "store": str(options.work),
         "command": f"python -m bench.gpu.notice {' '.join(sys.argv[1:])}",
     }  # fmt: skip
-
-
-def _device() -> str:
-    words = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    try:
-        return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip().splitlines()[0]
-    except (OSError, IndexError):
-        return "unknown"
 
 
 def show(found: Mapping[str, Any]) -> None:

@@ -28,13 +28,12 @@ from spotsurfer_wire.store.obstore import open_store
 from support import cuda_scenes, cuda_standin
 from support.engine_kit import BASE, JOB, STORE, W, newest, output, request
 
-from bench.gpu import floor
+from bench.gpu import floor, jobs
 from bench.gpu.memory import Pages, pages
 
 SHARE = Path("/run/share")
 START_SECONDS, END_SECONDS = 300.0, 400.0
 STAND_BY_SECONDS = 1.0  # a pager loads its modules meanwhile
-PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES")
 Plan = dict[str, Any]
 SEEN: dict[str, Pages] = {}  # stage of a save -> the machine's memory when it began
 
@@ -43,8 +42,7 @@ class Machine:
     """The engines of this machine, and the job of the plan."""
 
     def __init__(self, plan: Plan) -> None:
-        passed = {k: os.environ[k] for k in PASSED_ON if k in os.environ}
-        self.spec = Spec(JOB, plan["command"], environment={**passed, **plan["environment"]})
+        self.spec = Spec(JOB, plan["command"], environment={**jobs.environment(), **plan["environment"]})
         self.store = open_store(STORE)
         self.store.create(object_keys.spec_key(JOB), json_codec.encode(self.spec))
         tools = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))

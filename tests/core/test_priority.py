@@ -247,6 +247,10 @@ def leaves() -> JobSeen:
     return replace(found, agents={1: replace(SAVED, state="draining")})
 
 
+def leaves_for_nobody() -> JobSeen:
+    return replace(leaves(), attempts=[replace(leaves().attempts[0], gave_way_to="")])
+
+
 def bought(decision: Decision) -> list[str]:
     return [a.job for a in decision.actions if isinstance(a, Plan)]
 
@@ -290,7 +294,23 @@ def test_a_job_that_moves_has_its_shared_gpus_once(shared: bool) -> None:
     limits = replace(SHARED, gpus_shared=shared)
     moves = runs(TRAIN, gpus=1, agent=noticed(protection="criu", fit=SAVED.fit))
     assert bought(decided(moves, limits=limits, offers=ONE_GPU)) == (["low"] if shared else [])
-    drained = replace(leaves(), attempts=[replace(leaves().attempts[0], gave_way_to="")])
     other = queued(job("other", spec={"gpus": 1}))
-    for here in (moves, drained, runs(TRAIN, gpus=1)):
+    for here in (moves, leaves_for_nobody(), runs(TRAIN, gpus=1)):
         assert "other" not in bought(decided(here, other, limits=limits, offers=ONE_GPU)), "its GPU goes along"
+
+
+def test_shared_gpus_of_a_job_that_its_user_suspends_are_free_at_once() -> None:
+    held = replace(leaves_for_nobody(), job=replace(TRAIN, wish=Wish.HOLD))
+    assert bought(decided(held, queued(SERVE), limits=SHARED, offers=ONE_GPU)) == ["high"]
+
+
+def test_a_job_with_two_machines_counts_its_shared_gpus_once_in_the_contest() -> None:
+    moves = runs(TRAIN, gpus=1)
+    target = an_attempt(2, A.BOOTING, job=TRAIN.id, gpus=1)
+    moves = replace(moves, attempts=[*moves.attempts, target])
+    assert (
+        drains(
+            decided(moves, runs(SERVE, since=1, state=A.BOOTING, gpus=1), limits=replace(SHARED, gpus_max=2), offers=ONE_GPU)
+        )
+        == {}
+    )

@@ -234,18 +234,22 @@ class Fleet:
         return self.process(box, lambda words: words[:1] == ["/usr/bin/python3"] and "program.py" in words)
 
     def process(self, box: str, wanted: Callable[[list[str]], bool]) -> int:
-        """A process of a box by its command line: the oldest one."""
+        """A process of a box by its command line: a parent before its child. Numbers wrap, they do not tell the age."""
         inner = manual_control.box_status(self.data, box)["pid"]
         try:
             space = Path(f"/proc/{inner}/ns/cgroup").readlink()
         except OSError as e:
             raise LookupError(f"{box} has just ended") from e
-        for folder in sorted(Path("/proc").glob("[0-9]*"), key=lambda p: int(p.name)):
+        parents = {}
+        for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 same = (folder / "ns" / "cgroup").readlink() == space
                 if same and wanted((folder / "cmdline").read_text().split("\0")):
-                    return int(folder.name)
-        raise LookupError(f"no such process in {box}")
+                    parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        eldest = [pid for pid, parent in parents.items() if parent not in parents]
+        if not eldest:
+            raise LookupError(f"no such process in {box}")
+        return min(eldest)
 
     def inside(self, box: str, command: list[str]) -> str:
         """Run a command in a box as its root."""

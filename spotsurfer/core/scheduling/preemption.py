@@ -212,12 +212,14 @@ def held(snapshot: Snapshot, offer_for: OfferFor, now: datetime) -> Contest:
     stays = {s.job.id: use for s in snapshot.jobs if (use := _stays(s, snapshot.limits)) != NOTHING}
     wants = {s.job.id: of_offer(o) for s in snapshot.jobs if claims(s) and (o := offer_for(s)) is not None}
     hurry = _hurries(snapshot, now)
-    if not wants and not _overbooked(stays, snapshot.limits):
+    overbooked = _overbooked(stays, snapshot.limits)
+    if not wants and not overbooked:
         return Contest(hurry=hurry)
     urgent = frozenset(s.job.id for s in snapshot.jobs if s.job.id in wants and _pressing(s, now))
     waiting = {*wants, *(s.job.id for s in snapshot.jobs if _boots(s))}
     known = Contest(levels(snapshot, waiting, now), urgent)
-    wants |= {job: stays[job] for job in _takers(snapshot, stays, known)}
+    if overbooked:
+        wants |= {job: stays[job] for job in _takers(snapshot, stays, known)}
     ours = [
         Claim(s.job.id, s.job.spec.priority, known.level(s), s.job.submitted_at, wants[s.job.id])
         for s in snapshot.jobs
@@ -246,9 +248,7 @@ def _overbooked(stays: Mapping[JobId, Use], limits: Limits) -> bool:
 
 
 def _takers(snapshot: Snapshot, stays: Mapping[JobId, Use], known: Contest) -> Iterator[JobId]:
-    """Jobs with machines that keep the shared GPUs, if there are not enough for all."""
-    if not _overbooked(stays, snapshot.limits):
-        return
+    """Jobs with machines that keep the shared GPUs; there are not enough for all."""
     left = snapshot.limits.gpus_max or 0
     for seen in sorted(snapshot.jobs, key=lambda s: (-known.level(s), *_age(s.job))):
         need = stays.get(seen.job.id, NOTHING).gpus
