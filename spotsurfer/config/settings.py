@@ -211,7 +211,7 @@ class CheckpointSection(Section):
     """[checkpoint]: resources that a machine spends on making and reading checkpoints, and their form."""
 
     memory_bytes: int = Field(default=0, ge=0)
-    threads: int = Field(default=2, ge=1, le=64)
+    threads: int = Field(default=0, ge=0, le=64)
     compression: Annotated[str, _one_of("auto", "none", "lz4", "zstd")] = "auto"
     encrypt: bool = False
     lazy: bool = True

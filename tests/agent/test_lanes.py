@@ -9,6 +9,7 @@ import threading
 
 import pytest
 from spotsurfer_agent.criu.images import StreamError
+from spotsurfer_agent.linux.processors import lane_count
 from spotsurfer_agent.save import stream
 
 
@@ -50,7 +51,10 @@ def endless(*sizes):
 
 @pytest.mark.parametrize("rooms", [(1 << 20,), (5 << 20, 4096, 70_001)])
 @pytest.mark.parametrize("pieces", [(1 << 20,), (4096, 100, 65536, 1)])
-def test_all_bytes_in_order(pipe, rooms, pieces):
+@pytest.mark.parametrize(("processors", "lanes"), [(2, 2), (16, 3)])
+def test_all_bytes_in_order(pipe, rooms, pieces, processors, lanes, monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(processors)))
+    assert lane_count(stream.LANES_MIN, stream.LANES_MAX) == lanes
     read, write = pipe
     data = os.urandom(9 << 20)
     thread, room_sizes, found = feed(write, data, endless(*pieces)), endless(*rooms), bytearray()

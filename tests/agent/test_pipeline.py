@@ -396,9 +396,15 @@ def test_the_link_decides_on_the_compression(setting, seconds, bytes_sent, flyin
         assert pace.how() == expected
 
 
+@pytest.mark.parametrize(("processors", "threads"), [(1, 2), (2, 2), (6, 3), (16, 8), (96, 8)])
+def test_threads_of_no_configuration(monkeypatch, processors, threads):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(processors)))
+    assert Limits.of_settings(0, 0, "auto").threads == threads
+
+
 def test_limits_of_a_configuration():
     assert Limits.of_settings(100 << 20, 3, "zstd") == Limits(100 << 20, 3, compression="zstd")
-    assert Limits.of_settings(1, 0, "auto") == Limits(limits_module.MEMORY_BYTES_MIN, 1, compression="auto")
+    assert Limits.of_settings(1, 1, "auto") == Limits(limits_module.MEMORY_BYTES_MIN, 1, compression="auto")
     assert Limits.of_settings(0, 2, "auto").memory_bytes >= limits_module.MEMORY_BYTES_MIN
 
 

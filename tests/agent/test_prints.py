@@ -75,6 +75,24 @@ def test_workers_make_what_a_printer_makes(printing, size):
     assert printing.of_pages(data) == Printer(SECRET).of_pages(data)
 
 
+def test_many_threads_share_the_workers(printing):
+    pieces = [memoryview(bytearray(random.Random(n).randbytes((n % 40 + 1) * PAGE))) for n in range(200)]
+    with ThreadPoolExecutor(8) as threads:
+        made = list(threads.map(printing.of_pages, pieces))
+    assert made == [Printer(SECRET).of_pages(piece) for piece in pieces]
+    assert printing.workers == 3
+
+
+def test_all_threads_go_on_without_workers_once_one_is_killed(printing):
+    pieces = [memoryview(bytearray(random.Random(n).randbytes(300 * PAGE))) for n in range(40)]
+    with ThreadPoolExecutor(8) as threads:
+        made = [threads.submit(printing.of_pages, piece) for piece in pieces]
+        printing._workers[1].kill()
+        assert [m.result(30) for m in made] == [Printer(SECRET).of_pages(piece) for piece in pieces]
+    printing.of_pages(pieces[0])
+    assert printing.workers == 0
+
+
 def test_a_worker_that_is_killed_costs_no_save(printing, caplog):
     data = memoryview(bytearray(content(*range(1, 100))))
     workers = list(printing._workers)

@@ -6,12 +6,16 @@ import errno
 import http.client
 import io
 import os
+import random
+import socket
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import boto3
 import pytest
@@ -19,6 +23,7 @@ from botocore.client import Config
 from botocore.exceptions import ClientError
 from spotsurfer_providers.local.box.network import listening_socket
 from spotsurfer_providers.local.object_gateway.folder_store import Objects
+from spotsurfer_providers.local.object_gateway.s3_protocol import BLOCK_BYTES
 from spotsurfer_providers.local.object_gateway.server import Gateway, Scope
 from spotsurfer_wire.store.obstore import ObstoreStore, open_store
 from spotsurfer_wire.store.port import StoreDenied, StoreFull
@@ -374,6 +379,47 @@ def test_a_torn_body_leaves_nothing(endpoint: str, tmp_path: Path) -> None:
     assert connection.getresponse().status == 400
     connection.close()
     assert not (tmp_path / FREE / "x").exists()
+    assert not list((tmp_path / ".staged").glob("*/*"))
+
+
+def test_a_plain_body_comes_in_pieces_and_another_request_behind_it(endpoint: str, tmp_path: Path) -> None:
+    data = random.Random(1).randbytes(2 * BLOCK_BYTES + 12_345)
+    head = "PUT /store/jobs/j/partial/{} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n"
+    host, port = endpoint.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(head.format("large", len(data)).encode() + data[:5])
+        rest = data[5:] + head.format("z", 3).encode() + b"end"
+        for at in range(0, len(rest), 400_000):
+            time.sleep(0.01)
+            connection.sendall(rest[at : at + 400_000])
+        answers = b""
+        while answers.count(b"ETag") < 2:
+            answers += connection.recv(4096)
+    assert answers.count(b"HTTP/1.1 200") == 2
+    assert (tmp_path / FREE / "large").read_bytes() == data
+    assert (tmp_path / FREE / "z").read_bytes() == b"end"
+
+
+def test_a_disk_that_gets_full_midway_is_told_and_the_connection_goes_on(
+    endpoint: str, gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = gateway.objects.stage
+
+    def staged() -> Any:
+        path, file = plain()
+        full = OSError(errno.ENOSPC, "No space left on device")
+        return path, mock.Mock(wraps=file, write=mock.Mock(side_effect=[BLOCK_BYTES, full]))
+
+    connection = http.client.HTTPConnection(endpoint.removeprefix("http://"), timeout=10)
+    monkeypatch.setattr(gateway.objects, "stage", staged)
+    connection.request("PUT", "/store/jobs/j/partial/x", bytes(3 * BLOCK_BYTES + 1))
+    reply = connection.getresponse()
+    assert (reply.status, reply.read() != b"") == (507, True)
+    monkeypatch.setattr(gateway.objects, "stage", plain)
+    connection.request("PUT", "/store/jobs/j/partial/x", b"now")
+    assert connection.getresponse().status == 200
+    connection.close()
+    assert (tmp_path / FREE / "x").read_bytes() == b"now"
     assert not list((tmp_path / ".staged").glob("*/*"))
 
 

@@ -475,7 +475,7 @@ class AgentConfig:
     lineage: str = ""  # job whose chunks and keys are used; "" = the job itself, a fork has its origin's
     encrypt: bool = False
     checkpoint_memory_bytes: int = 0  # for data on its way; 0 = half of what is free
-    checkpoint_threads: int = 2  # for hashing and compressing
+    checkpoint_threads: int = 0  # for hashing and compressing; 0 = half of the processors, 2 to 8
     compression: str = "auto"  # "auto" | "none" | "lz4" | "zstd"
     lazy: bool = True  # restore memory behind the running job if that helps
     notice_window_seconds: float = 0.0  # what the cloud promises between notice and reclaim; 0 = no notice

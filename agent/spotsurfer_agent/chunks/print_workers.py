@@ -28,6 +28,7 @@ WORKERS_MAX = 4
 WORTH_BYTES = 1 << 30  # for a smaller job nobody starts workers
 _PIECE_BYTES = 1 << 20
 _ASK = struct.Struct("=QQ")  # address and length
+Worker = subprocess.Popen[bytes]
 
 
 def useful(expected_bytes: int) -> int:
@@ -36,17 +37,23 @@ def useful(expected_bytes: int) -> int:
 
 
 class Printing:
-    """Makes fingerprints for any thread: by workers, or in the calling thread if there are none or one has failed."""
+    """Makes fingerprints for any thread: by workers, or in the calling thread if there are none or one has failed.
+
+    A call takes all workers that are idle, and waits for one: the pages of one thread are shared out, those of many go side by
+    side.
+    """
 
     def __init__(self, secret: bytes, workers: int = 0) -> None:
         """`secret`: that of `Keys.prints`. The workers are started here."""
         self._secret, self._printers = secret, deque[Printer]()
-        self._asking = threading.Lock()
-        self._workers: list[subprocess.Popen[bytes]] = []
+        self._change = threading.Condition()
+        self._workers: list[Worker] = []
+        self._idle: list[Worker] = []
         command = [sys.executable, "-m", __name__, str(os.getpid())]
         try:
             for _ in range(workers):
                 self._workers.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+                self._idle.append(self._workers[-1])
                 _tell(self._workers[-1], secret)
         except OSError as e:
             self._go_on_without(e)
@@ -58,24 +65,30 @@ class Printing:
 
     def of_pages(self, data: memoryview) -> bytes:
         """As `Printer.of_pages`. With workers `data` must be writable memory."""
-        try:
-            with self._asking:
-                if self._workers:
-                    return self._by_workers(data)
-        except OSError as e:
-            self._go_on_without(e)
+        if (made := self._by_workers(data)) is not None:
+            return made
         printer = self._printers.pop() if self._printers else Printer(self._secret)
         made = printer.of_pages(data)
         self._printers.append(printer)
         return made
 
-    def _by_workers(self, data: memoryview) -> bytes:
-        begin = _address(data)
-        step = -(-len(data) // (PAGE * len(self._workers))) * PAGE
-        lengths = [min(step, len(data) - at) for at in range(0, len(data), step)]
-        for n, (worker, length) in enumerate(zip(self._workers, lengths, strict=False)):
-            _tell(worker, _ASK.pack(begin + n * step, length))
-        return b"".join([_answer(*each) for each in zip(self._workers, lengths, strict=False)])
+    def _by_workers(self, data: memoryview) -> bytes | None:
+        """None: there are none, or one has failed."""
+        with self._change:
+            self._change.wait_for(lambda: self._idle or not self._workers)
+            if not self._workers:
+                return None
+            workers, self._idle = self._idle, []
+        try:
+            return _shared_out(data, workers)
+        except OSError as e:
+            failure = e
+        finally:
+            with self._change:
+                self._idle += workers
+                self._change.notify_all()
+        self._go_on_without(failure)
+        return None
 
     def _go_on_without(self, e: OSError) -> None:
         log.warning("the save goes on without helpers for fingerprints: %s", e)
@@ -83,25 +96,38 @@ class Printing:
 
     def end(self) -> None:
         """No more pages are handed to workers. A thread that waits for one goes on without it. Idempotent."""
-        for worker in tuple(self._workers):
-            worker.kill()
-        with self._asking:
-            while self._workers:
-                self._workers.pop().communicate()
+        with self._change:
+            gone, self._workers = self._workers, []
+            for worker in gone:
+                worker.kill()
+            self._change.notify_all()
+            self._change.wait_for(lambda: len(self._idle) >= len(gone))  # whoever uses one gives it back
+        for worker in gone:
+            worker.communicate()
+
+
+def _shared_out(data: memoryview, workers: list[Worker]) -> bytes:
+    """Raises OSError if a worker has ended."""
+    begin = _address(data)
+    step = -(-len(data) // (PAGE * len(workers))) * PAGE
+    lengths = [min(step, len(data) - at) for at in range(0, len(data), step)]
+    for n, (worker, length) in enumerate(zip(workers, lengths, strict=False)):
+        _tell(worker, _ASK.pack(begin + n * step, length))
+    return b"".join([_answer(*each) for each in zip(workers, lengths, strict=False)])
 
 
 def _address(data: memoryview | bytearray) -> int:
     return ctypes.addressof(ctypes.c_char.from_buffer(data))
 
 
-def _tell(worker: subprocess.Popen[bytes], data: bytes) -> None:
+def _tell(worker: Worker, data: bytes) -> None:
     """Raises OSError if the worker has ended."""
     assert worker.stdin is not None
     worker.stdin.write(data)
     worker.stdin.flush()
 
 
-def _answer(worker: subprocess.Popen[bytes], length: int) -> bytes:
+def _answer(worker: Worker, length: int) -> bytes:
     """Raises OSError if the worker has ended."""
     assert worker.stdout is not None
     wanted = -(-length // PAGE) * PRINT

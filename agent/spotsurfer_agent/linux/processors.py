@@ -1,4 +1,4 @@
-"""How many processes of ours work on a job's memory side by side, if the machine has processors to spare."""
+"""How many processes or threads of ours work on a job's memory side by side, if the machine has processors to spare."""
 
 from __future__ import annotations
 
@@ -9,5 +9,10 @@ THREADS_EACH = 4  # processors of the machine for each process, and its threads:
 
 def worker_count(memory_bytes: int, worth_bytes: int, count_max: int) -> int:
     """At most `count_max`. 0 if there is less memory than `worth_bytes`, or if there are too few processors for two of them."""
-    count = len(os.sched_getaffinity(0)) // THREADS_EACH
-    return min(count, count_max) if count > 1 and memory_bytes >= worth_bytes else 0
+    count = lane_count(0, count_max)
+    return count if count > 1 and memory_bytes >= worth_bytes else 0
+
+
+def lane_count(least: int, most: int) -> int:
+    """One for each four processors, within these bounds."""
+    return max(least, min(most, len(os.sched_getaffinity(0)) // THREADS_EACH))

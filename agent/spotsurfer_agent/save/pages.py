@@ -1,7 +1,8 @@
 """From the stream of a dump to chunks: pages that the base has are dropped, new ones are gathered, cut and sent.
 
-Readers (one a page file) fill spans of reserved memory; one thread turns full spans into chunks. While a job that is to run on
-stands still, that thread rests, so that the readers have the processors to themselves, unless memory gets short.
+Readers (one a page file) fill spans of reserved memory; other threads, one for each worker that makes fingerprints, turn full
+spans into chunks. While a job that is to run on stands still, these rest, so that the readers have the processors to
+themselves, unless memory gets short.
 """
 
 from __future__ import annotations
@@ -162,8 +163,11 @@ class Pages:
         self._change = threading.Condition()
         self._open, self._ended = False, False
         self.failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, name="page chunks", daemon=True)
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=self._work, name="page chunks", daemon=True) for _ in range(max(1, self._printing.workers))
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def sink(self, name: str) -> Sink:
         """The sink into which a reader puts a page file."""
@@ -205,7 +209,8 @@ class Pages:
         with self._change:
             self._ended = True
             self._change.notify_all()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
         self._printing.end()
         if self.failure is not None:
             raise self.failure
@@ -222,7 +227,8 @@ class Pages:
             self._batches.clear()
             self._change.notify_all()
         self._printing.end()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
     def prints(self) -> list[tuple[str, bytes]]:
         """The fingerprints of the pages of each file; after `finish`, and once."""

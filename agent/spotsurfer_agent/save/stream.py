@@ -18,9 +18,9 @@ import select
 import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent import futures
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -28,29 +28,54 @@ from typing import Protocol
 from spotsurfer_agent.criu import images
 from spotsurfer_agent.criu.images import StreamError
 from spotsurfer_agent.host import shim_protocol
+from spotsurfer_agent.linux.processors import lane_count
 
 SOCKET = "streamer-capture.sock"
-LANES = 2  # more than memory takes at once is of no use
+LANES_MIN, LANES_MAX = 2, 3  # more than memory takes at once is of no use
 PIECE_BYTES = 4 << 20  # at once: the other lane is to get some, too
 WORTH_BYTES = 4 << 20  # for less room than this, one reader is as fast
 
 
+class Filling:
+    """Room that several lanes fill from one pipe, each piece by piece."""
+
+    def __init__(self, fd: int, room: memoryview, wait: Callable[[], None]) -> None:
+        self._fd, self._wait, self._ends = fd, wait, False
+        self._lock = threading.Lock()
+        self.rest = room  # that no lane has taken
+
+    def take(self, into: int, most: int) -> memoryview:
+        """Move the next bytes into a pipe, and return the room for them; it is empty at the end. Raises as `Lanes.fill`."""
+        with self._lock:
+            while self.rest and not self._ends:
+                try:
+                    most = min(len(self.rest), most)
+                    count = os.splice(self._fd, into, most, flags=os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE)
+                except BlockingIOError:
+                    self._wait()
+                    continue
+                self._ends = not count
+                piece, self.rest = self.rest[:count], self.rest[count:]
+                return piece
+            return self.rest[:0]
+
+
 class Lane:
-    """A pipe of our own, and the copy of what is in it."""
+    """A pipe of our own."""
 
     def __init__(self) -> None:
-        self.out, self.into = os.pipe()
-        self.size = images.widen_pipe(self.into)
-        self.copy: Future[None] | None = None
+        self._out, self._into = os.pipe()
+        self._most = min(images.widen_pipe(self._into), PIECE_BYTES)
 
-    def settle(self) -> None:
-        """Wait until everything was copied. Raises OSError."""
-        copy, self.copy = self.copy, None
-        try:
-            if copy is not None:
-                copy.result()
-        finally:
-            del copy  # or what it raises would hold itself, and with it the memory of the save
+    def work(self, filling: Filling) -> None:
+        """Fill piece after piece of it, until there is nothing more. Raises as `Lanes.fill`."""
+        while piece := filling.take(self._into, self._most):
+            _copy(self._out, piece)
+
+    def close(self) -> None:
+        """Nobody works with it any more."""
+        os.close(self._out)
+        os.close(self._into)
 
 
 class Lanes:
@@ -61,39 +86,32 @@ class Lanes:
     """
 
     def __init__(self) -> None:
-        self._lanes = deque(Lane() for _ in range(LANES))
-        self._pool = ThreadPoolExecutor(LANES, thread_name_prefix="image lane")
+        self._own, *self._others = (Lane() for _ in range(lane_count(LANES_MIN, LANES_MAX)))
+        self._pool = ThreadPoolExecutor(len(self._others), thread_name_prefix="image lane")
 
     def fill(self, fd: int, room: memoryview, wait: Callable[[], None]) -> int:
         """Fill the room from a pipe; less than that only at the pipe's end. `wait` is called while nothing is there yet.
 
         Raises OSError, and what `wait` raises.
         """
-        rest = room
-        while rest:
-            lane = self._lanes[0]
-            lane.settle()
-            try:
-                most = min(len(rest), lane.size, PIECE_BYTES)
-                count = os.splice(fd, lane.into, most, flags=os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE)
-            except BlockingIOError:
-                wait()
-                continue
-            if not count:
-                break
-            lane.copy = self._pool.submit(_copy, lane.out, rest[:count])
-            self._lanes.rotate()
-            rest = rest[count:]
-        for lane in self._lanes:
-            lane.settle()
-        return len(room) - len(rest)
+        filling = Filling(fd, room, wait)
+        others = [self._pool.submit(lane.work, filling) for lane in self._others]
+        try:
+            self._own.work(filling)
+        finally:
+            futures.wait(others)
+        try:
+            while others:
+                others.pop().result()
+        finally:
+            others.clear()  # or what one raises would hold itself, and with it the memory of the save
+        return len(room) - len(filling.rest)
 
     def close(self) -> None:
         """End the threads, when what was taken is copied."""
         self._pool.shutdown()
-        for lane in self._lanes:
-            os.close(lane.out)
-            os.close(lane.into)
+        for lane in (self._own, *self._others):
+            lane.close()
 
 
 def _copy(fd: int, room: memoryview) -> None:

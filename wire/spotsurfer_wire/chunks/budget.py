@@ -43,6 +43,11 @@ class Room:
         return self._used
 
 
+def threads_here() -> int:
+    """How many threads hash, compress and encrypt on this machine if nobody says it."""
+    return max(2, min(8, len(os.sched_getaffinity(0)) // 2))
+
+
 MEMORY_BYTES_MIN = 64 << 20  # a few of the largest chunks on their way at once
 ROOM_PART = 4  # of what is free; an image that is read may take half of it
 SENT_BYTES = 192 << 20  # of a save, on their way through compression and to the store, besides the image that it holds
@@ -59,9 +64,12 @@ class Limits:
 
     @classmethod
     def of_settings(cls, memory_bytes: int, threads: int, compression: str) -> Limits:
-        """From an agent's configuration; 0 bytes = half of what is available now without pushing anything out."""
+        """From an agent's configuration; 0 bytes = half of what is available now without pushing anything out.
+
+        0 threads = half of the processors, 2 to 8.
+        """
         wanted = memory_bytes or os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-        return cls(max(MEMORY_BYTES_MIN, wanted), max(1, threads), compression=compression)
+        return cls(max(MEMORY_BYTES_MIN, wanted), threads or threads_here(), compression=compression)
 
     @property
     def room_bytes(self) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from email.message import Message
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from urllib.parse import quote
 from xml.sax.saxutils import escape, unescape
 
@@ -161,7 +161,7 @@ _LINE_BYTES_MAX = 8192
 class _Limited(io.RawIOBase):
     """The next `left` bytes of a connection."""
 
-    def __init__(self, source: BinaryIO, left: int) -> None:
+    def __init__(self, source: io.BufferedIOBase, left: int) -> None:
         self._source = source
         self._left = left
 
@@ -179,11 +179,28 @@ class _Limited(io.RawIOBase):
         self._left -= len(data)
         return len(data)
 
+    def pour(self, file: BinaryIO, block: memoryview) -> int:
+        """Write all that is left to a file by way of this block; how much it was.
+
+        Only one thread at a time copies between Python's own buffers. Here the kernel does the copies.
+        """
+        whole, have = self._left, 0
+        while self._left:
+            count = self._source.readinto1(block[have : have + self._left])
+            if not count:
+                raise S3Error(400, "IncompleteBody", "the connection ended before the body did")
+            self._left -= count
+            have += count
+            if have == len(block) or not self._left:
+                file.write(block[:have])
+                have = 0
+        return whole
+
 
 class _Framed(_Limited):
     """`hex[;extensions] CRLF bytes CRLF …  0 CRLF trailers CRLF`: HTTP's chunks and aws-chunked are the same grammar."""
 
-    def __init__(self, source: BinaryIO) -> None:
+    def __init__(self, source: io.BufferedIOBase) -> None:
         super().__init__(source, 0)
         self._first = True
         self._ended = False
@@ -214,7 +231,7 @@ class _Framed(_Limited):
         return line
 
 
-def body(connection: BinaryIO, headers: Headers) -> BinaryIO:
+def body(connection: io.BufferedIOBase, headers: Headers) -> io.BufferedReader[Any]:
     """The plain bytes of a request's body. Raises S3Error, also while it is read."""
     length = headers.get("Content-Length", "0")
     if "chunked" in headers.get("Transfer-Encoding", "").lower():
@@ -228,6 +245,17 @@ def body(connection: BinaryIO, headers: Headers) -> BinaryIO:
     if encoded or headers.get("x-amz-content-sha256", "").startswith("STREAMING-"):
         return io.BufferedReader(_Framed(raw), BLOCK_BYTES)
     return raw
+
+
+def receive(source: io.BufferedReader[Any], file: BinaryIO, block: memoryview) -> int:
+    """Write a whole body, of which nothing was read, to a file; `block` is memory for that. Its length. Raises as `body`."""
+    if type(source.raw) is _Limited:
+        return source.raw.pour(file, block)
+    got = 0
+    while count := source.readinto(block):
+        file.write(block[:count])
+        got += count
+    return got
 
 
 def declared_length(headers: Headers) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import http.server
+import io
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -160,6 +161,11 @@ class GatewayHandler(http.server.BaseHTTPRequestHandler):
     server_version = "spotsurfer"
     sys_version = ""
 
+    def setup(self) -> None:
+        """Of the connection."""
+        super().setup()
+        self._block = memoryview(bytearray(BLOCK_BYTES))
+
     def log_message(self, format: str, *args: Any) -> None:
         """Logs nothing: the log of a box is for its errors."""
 
@@ -186,7 +192,7 @@ class GatewayHandler(http.server.BaseHTTPRequestHandler):
     # ------------------------------------------------------------ one request
 
     def _answer(self, of: dict[bool, Callable[[], None]]) -> None:
-        self._body: BinaryIO | None = None
+        self._body: io.BufferedReader[Any] | None = None
         try:
             self._parse()
             of[bool(self.key)]()
@@ -291,17 +297,14 @@ class GatewayHandler(http.server.BaseHTTPRequestHandler):
         self._reply(200, s3_protocol.completed_body(self.bucket, self.key, entry.etag))
 
     def _receive(self, file: BinaryIO) -> None:
-        source, got = self._source(), 0
-        while block := source.read(BLOCK_BYTES):
-            file.write(block)
-            got += len(block)
+        got = s3_protocol.receive(self._source(), file, self._block)
         said = declared_length(self.headers)
         if said is not None and said != got:
             raise S3Error(400, "IncompleteBody", f"{said} bytes were announced, {got} came")
 
-    def _source(self) -> BinaryIO:
+    def _source(self) -> io.BufferedReader[Any]:
         if self._body is None:
-            self._body = body(self.rfile, self.headers)  # type: ignore[arg-type]
+            self._body = body(self.rfile, self.headers)
         return self._body
 
     def _delete(self) -> None:
