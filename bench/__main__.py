@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     if not options.only:
         options.out.unlink(missing_ok=True)  # figures that are not measured any more
-    order = Order(options.size_mb << 20, options.dirty_mb << 20, options.dumps)
+    order = Order(options.size_mb << 20, options.dirty_mb << 20, options.dumps, options.work, options.quick)
     with wide_pipes() as pipe_bytes, kept_memory() as kept:
         about = {
             "size_bytes": order.size, "dirty_bytes": order.dirty_bytes, "processors": os.cpu_count(),
@@ -71,6 +71,10 @@ def _parser() -> argparse.ArgumentParser:
         "--dumps", type=int, default=200, help="live dumps that are looked at for torn pages (default %(default)s)"
     )
     parser.add_argument("--only", default="", help=f"some parts, by comma: {', '.join(PARTS)}")
+    parser.add_argument(
+        "--quick", action="store_true", help="one round, not three, and huge pages only as they are: for large jobs"
+    )
+    parser.add_argument("--work", type=Path, default=WORK, help="folder of the store and all files (default %(default)s)")
     parser.add_argument("--page", type=Path, help="also write everything in the report as a page of Markdown")
     parser.add_argument("--out", type=Path, default=WORK / "checkpoint.json", help="the report (default %(default)s)")
     return parser

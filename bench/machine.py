@@ -20,9 +20,10 @@ from spotsurfer_wire.linux.memory import free_bytes
 from support.minibox import minibox
 from support.tree import ROOT
 
+from bench.order import Order
+
 WORK = ROOT / "build" / "bench"
 SCENE_SECONDS = 1200.0
-DISK_BYTES_MIN = 4 << 30
 PIPES = Path("/proc/sys/fs/pipe-max-size")
 ALWAYS, ON_REQUEST = "always", "madvise"  # its values: as Debian and Red Hat have it, and as Ubuntu and Amazon Linux 2023 do
 REPORTING, NEVER = Path("/sys/module/page_reporting/parameters/page_reporting_order"), "11"  # above the largest order
@@ -38,16 +39,17 @@ def build_job() -> Path:
     return program
 
 
-def scene(name: str, *arguments: object, disk_bytes: int = DISK_BYTES_MIN, fs: str = "btrfs") -> Figures:
+def scene(order: Order, name: str, *arguments: object, more_disk_bytes: int = 0, fs: str = "btrfs") -> Figures:
     """Play a scene on a fresh machine, with a disk of this kind for the job's files; returns the figures that it wrote."""
     program = build_job()
-    _spread(WORK)
-    with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=WORK) as at:
+    order.work.mkdir(parents=True, exist_ok=True)
+    _spread(order.work)
+    with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=order.work) as at:
         box, store = Path(at, "box"), Path(at, "store")
-        with minibox(box, store, fs, disk_bytes, module="bench.scenes") as machine:
+        with minibox(box, store, fs, order.disk + more_disk_bytes, module="bench.scenes") as machine:
             shutil.copy(program, box / "job")
             with _progress(box / "progress", name):
-                machine.run(name, *arguments, timeout_seconds=SCENE_SECONDS)
+                machine.run(str(order.rounds), name, *arguments, timeout_seconds=SCENE_SECONDS)
             return dict(json.loads((box / "figures.json").read_text()))
 
 

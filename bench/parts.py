@@ -18,10 +18,12 @@ Part = Callable[[Order], Iterable[Figure]]
 
 def _by_huge_pages(name: str, order: Order) -> Iterator[tuple[str, list[Raw]]]:
     """A scene on this machine as it is, then with huge pages as others have them: the tail of its keys, its rounds."""
-    yield "", scene(name, order.size, disk_bytes=order.disk)["rounds"]
+    yield "", scene(order, name, order.size)["rounds"]
+    if order.quick:
+        return
     with machine.huge_pages(other := machine.other_huge_pages()) as could:
         if could:
-            yield TAIL + other, scene(name, order.size, disk_bytes=order.disk)["rounds"]
+            yield TAIL + other, scene(order, name, order.size)["rounds"]
 
 
 def _against(rounds: list[Raw], ours: str, theirs: str, what: str) -> str:
@@ -38,7 +40,7 @@ def _freeze(order: Order) -> Iterable[Figure]:
 
 
 def _unwatched(order: Order) -> Iterable[Figure]:
-    rounds = scene("unwatched", order.size, disk_bytes=order.disk)["rounds"]
+    rounds = scene(order, "unwatched", order.size)["rounds"]
     compared = f"{_against(rounds, *FREEZES)}; as on kernels before 6.8.10, where nothing can be copied ahead"
     yield Figure("freeze_ratio_without_watch", ratio(rounds, "freeze", "criu_freeze"), compared, {"rounds": rounds})
 
@@ -62,13 +64,15 @@ def _second(order: Order) -> Iterable[Figure]:
 
 
 def _final(order: Order) -> Iterable[Figure]:
-    raw = scene("final", order.size, disk_bytes=order.disk)
-    yield Figure("agent_memory_final_bytes", raw["agent_above_idle_bytes"], f"image {raw['image_bytes']:,} bytes", raw)
+    raw = scene(order, "final", order.size)
+    image, ordered = raw["image_bytes"], raw["ordered"]
+    yield Figure("agent_memory_final_bytes", raw["agent_above_idle_bytes"], f"image {image:,} bytes", raw)
+    yield Figure("final_bytes_per_second", image / ordered, f"{ordered:.2f} s from the order on until it is durable", raw)
 
 
 def _share(order: Order) -> Iterable[Figure]:
     for kind, tail in (("trainer", ""), ("heap", "_heap")):
-        raw = scene("share", order.size, kind, disk_bytes=order.disk)
+        raw = scene(order, "share", order.size, kind)
         new, floor = raw["new_share"], raw["page_floor"]
         sent, image = raw["sent_bytes"] / 1e6, raw["image_bytes"] / 1e6
         compared = f"{kind}-like job; packed, {sent:,.0f} MB were sent for an image of {image:,.0f} MB"
@@ -92,7 +96,7 @@ def _lazy(order: Order) -> Iterable[Figure]:
 
 
 def _stamps(order: Order) -> Iterable[Figure]:
-    wrong = scene("stamps", order.size, disk_bytes=order.disk)["wrong_pages"]
+    wrong = scene(order, "stamps", order.size)["wrong_pages"]
     compared = "lazy restores with fork, mremap, MADV_DONTNEED and threads, and with the server killed midway"
     yield Figure("lazy_wrong_pages", sum(wrong.values()), compared, wrong)
 
@@ -101,7 +105,7 @@ def _dirty(order: Order) -> Iterable[Figure]:
     megabytes = order.dirty_bytes >> 20
     size = min(order.size, 512 << 20)
     for fs, tail in (("btrfs", ""), ("ext4", "_without_snapshots")):
-        rounds = scene("dirty", size, megabytes, disk_bytes=order.disk + 3 * order.dirty_bytes, fs=fs)["rounds"]
+        rounds = scene(order, "dirty", size, megabytes, more_disk_bytes=3 * order.dirty_bytes, fs=fs)["rounds"]
         quiet, after, durable = (median(rounds, key) for key in ("freeze_quiet", "freeze_dirty", "durable"))
         compared = (
             f"{after:.2f} s with {megabytes} MB just written to {fs} against {quiet:.2f} s without, a job of {size >> 20} MB; "
@@ -112,14 +116,14 @@ def _dirty(order: Order) -> Iterable[Figure]:
 
 def _link(order: Order) -> Iterable[Figure]:
     size = min(order.size, LINK_BYTES_MAX)
-    rounds = scene("upload", size, disk_bytes=order.disk)["rounds"]
+    rounds = scene(order, "upload", size)["rounds"]
     sent, took = median(rounds, "wire_bytes"), median(rounds, "ordered")
     compared = f"{sent / 1e6:,.0f} MB of a job of {size >> 20} MB over the wire of 1 Gbit/s in {took:.2f} s, order to durable"
     yield Figure("link_use", median(rounds, "use"), compared, {"rounds": rounds})
 
 
 def _lazy_link(order: Order) -> Iterable[Figure]:
-    rounds = scene("download", order.size, disk_bytes=order.disk)["rounds"]
+    rounds = scene(order, "download", order.size)["rounds"]
     compared = f"order to first new line; all in after {median(rounds, 'all_in'):.2f} s"
     yield Figure("lazy_first_seconds_1gbit", median(rounds, "first_line"), compared, {"rounds": rounds})
 
@@ -138,10 +142,10 @@ def _repos(order: Order) -> Iterable[Figure]:
 
 
 def _torn(order: Order) -> Iterable[Figure]:
-    raw = scene("torn", order.dumps, "yes")
+    raw = scene(order, "torn", order.dumps, "yes")
     compared = f"of {raw['dumps']} live dumps of a small job with a slow, a paused and a starved receiver"
     yield Figure("torn", raw["torn"], compared, raw)
-    raw = scene("torn", max(6, order.dumps // 10), "no")
+    raw = scene(order, "torn", max(6, order.dumps // 10), "no")
     yield Figure("torn_without_wait", raw["torn"], f"of {raw['dumps']}, the wait for the receiver taken out", raw)
 
 

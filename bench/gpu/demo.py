@@ -391,7 +391,7 @@ def demonstrated(options: argparse.Namespace) -> Json:
         stage.clean()
     found["identical"] = found.pop("output") == undisturbed(commands["train"], options.work) != ""
     found |= {"gb": options.gb, "device": demonstration.device(options.standin), "store": str(options.work)}
-    return found | {"command": f"python -m bench.gpu.demo {' '.join(sys.argv[1:])}"}
+    return found | {"command": f"python -m bench.gpu.demo --gb {options.gb:g} --steps {options.steps}"}
 
 
 def _runtimes(options: argparse.Namespace) -> Path:

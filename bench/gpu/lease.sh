@@ -110,11 +110,12 @@ runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
     # shellcheck disable=SC2086
     part written 560 "$@" bench.gpu $written --steps 300 --first 10 --between 15 $extra $rows --out "$OUT/written.json"
     for gb in 1 16 32 64; do
-        part "cpu-$gb" 560 "$@" bench --size-mb $((gb * 1024)) --only "${CPU_ONLY:-freeze,durable,lazy}" --out "$OUT/cpu-$gb.json"
+        part "cpu-$gb" 560 "$@" bench --size-mb $((gb * 1000000000 >> 20)) --quick --work /dev/shm/bench \
+            --only "${CPU_ONLY:-freeze,durable,final,lazy}" --out "$OUT/cpu-$gb.json"
     done
     part bring 150 "$@" bench.gpu.bring --gb "$bring" --runtime "$runtime" --verbose --out "$OUT/bring.json"
     # shellcheck disable=SC2086
-    part notice 80 "$@" bench.gpu.notice --gb "$small" $extra --python "$python" --runtime "$runtime" --out "$OUT/notice.json"
+    part notice 120 "$@" bench.gpu.notice --gb "$small" --steps 120 --first 20 $extra --python "$python" --runtime "$runtime" --out "$OUT/notice.json"
     case " $wanted " in *" demo "*) for_controller ;; esac
     # shellcheck disable=SC2086
     part demo 300 "$@" bench.gpu.demo --gb "$small" $standin --python "$python" --runtime build/lease --out "$OUT/demo.json"

@@ -1,4 +1,4 @@
-"""`python -m bench.scenes NAME ARGUMENTS…`: one scene on this machine; its figures go into the shared folder."""
+"""`python -m bench.scenes ROUNDS NAME ARGUMENTS…`: one scene on this machine; its figures go into the shared folder."""
 
 from __future__ import annotations
 
@@ -26,5 +26,6 @@ SCENES = {
 }
 
 if __name__ == "__main__":
-    figures = SCENES[sys.argv[1]](*sys.argv[2:])  # type: ignore[operator]
+    kit.ROUNDS = int(sys.argv[1])
+    figures = SCENES[sys.argv[2]](*sys.argv[3:])  # type: ignore[operator]
     (kit.SHARE / "figures.json").write_text(json.dumps(figures))

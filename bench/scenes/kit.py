@@ -18,6 +18,7 @@ from spotsurfer_agent.engines.job_host import Origin
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.store.credentials import StoreAccess
 from spotsurfer_wire import object_keys
+from spotsurfer_wire.chunks import budget
 from spotsurfer_wire.linux import memory
 from spotsurfer_wire.manifest import Manifest
 from spotsurfer_wire.messages import SaveFacts, Spec
@@ -28,6 +29,7 @@ BASE, STORE, SHARE = engine_kit.BASE, Path("/run/store"), engine_kit.SHARE
 TMPFS = Path("/mnt")
 T = TypeVar("T")
 JOBS = Path(__file__).parents[1] / "jobs"
+ROUNDS = 3  # how often each scene is played; the command line says it
 LOOK_SECONDS = 0.002
 SETTLE_SECONDS = 0.3
 PATIENCE_SECONDS = 300.0
@@ -50,6 +52,7 @@ class Runner:
         tools = Tools.find(Path(os.environ["SPOTSURFER_PREFIX"]))
         self._origin = Origin(StoreAccess(url, dict(options or {})))
         self.engine = engine_kit.CriuEngine(BASE, engine_kit.JOB, open_store(url, options), tools, self._origin)
+        self.engine.limits = dataclasses.replace(budget.USUAL, threads=budget.threads_here())
         self._number = 0
         self.stages: dict[str, float] = {}
 
@@ -153,9 +156,12 @@ class Runner:
         """Let the store be empty again, as before a job's first save.
 
         Nothing is removed: ext4 is slow at making files for a minute after it removed many, which no store does before a save.
+        Where one round is played nothing comes after it, and a large job may need the room.
         """
         if (STORE / "jobs").exists():
-            (STORE / "jobs").rename(STORE / f"forgotten-{len(list(STORE.iterdir()))}")
+            (STORE / "jobs").rename(forgotten := STORE / f"forgotten-{len(list(STORE.iterdir()))}")
+            if ROUNDS == 1:
+                shutil.rmtree(forgotten)
         settle()
 
     def newest(self) -> Manifest:

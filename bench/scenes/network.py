@@ -9,7 +9,6 @@ from support.link import BITS_PER_SECOND, link
 from bench.scenes import kit, restores
 from bench.scenes.kit import Runner
 
-ROUNDS = 3
 Figures = dict[str, Any]
 
 
@@ -19,7 +18,7 @@ def upload(size: str) -> Figures:
     with link() as way:
         run = Runner(way.url, way.options)
         run.start("stamped", int(size), 100)
-        for number in range(ROUNDS):
+        for number in range(kit.ROUNDS):
             run.forget()
             before = way.sent_bytes
             freeze, facts = run.gap(run.save)
@@ -28,7 +27,7 @@ def upload(size: str) -> Figures:
                 "durable": facts.durable_seconds, "wire_bytes": sent, "freeze": freeze, "image_bytes": facts.image_bytes,
                 "use": sent * 8 / BITS_PER_SECOND / run.ordered_seconds, "ordered": run.ordered_seconds,
             })  # fmt: skip
-            kit.say(f"round {number + 1} of {ROUNDS}: {rounds[-1]}")
+            kit.say(f"round {number + 1} of {kit.ROUNDS}: {rounds[-1]}")
         run.engine.kill()
     return {"rounds": rounds}
 
@@ -41,9 +40,9 @@ def download(size: str) -> Figures:
         run.start("stamped", int(size), 50)
         run.forget()
         run.save(final=True)
-        for number in range(ROUNDS):
+        for number in range(kit.ROUNDS):
             run.engine.kill()
             rounds.append(restores.one(run, lazy=True))
-            kit.say(f"round {number + 1} of {ROUNDS}: {rounds[-1]}")
+            kit.say(f"round {number + 1} of {kit.ROUNDS}: {rounds[-1]}")
         run.engine.kill()
     return {"rounds": rounds}

@@ -12,7 +12,6 @@ from typing import Any
 from bench.scenes import kit, reference
 from bench.scenes.kit import Runner
 
-ROUNDS = 3
 PIECE_BYTES, PIECES = 16 << 20, 8
 Figures = dict[str, Any]
 
@@ -25,11 +24,11 @@ def repos(size: str) -> Figures:
     run = Runner()
     run.start("stamped", int(size), 50)
     rounds = []
-    for number in range(ROUNDS):
+    for number in range(kit.ROUNDS):
         run.forget()
         place = kit.SHARE / f"round-{number}"
         rounds.append(_round(run, place))
-        kit.say(f"round {number + 1} of {ROUNDS}: {rounds[-1]}")
+        kit.say(f"round {number + 1} of {kit.ROUNDS}: {rounds[-1]}")
     run.engine.kill()
     return {"rounds": rounds}
 
