@@ -102,7 +102,7 @@ bench-gpu: ## jobs on this machine's GPUs, and the same by hand; RUNS="pytorch:4
 	@echo "written to build/bench/gpu.json; python -m bench.gpu.page makes the tables of docs/gpu.md from bench/results/gpu.json"
 
 demo-gpu: setup ## a training job and an inference server take turns on one GPU; GB=4; STANDIN=1: without a GPU (root; four minutes)
-	@PYTHONPATH=. $(PYTHON) -m bench.gpu.demo $(if $(STANDIN),--standin --gb 0.02 --threads 2,--gb $(or $(GB),4)) --python $(PYTHON_GPU)
+	@PYTHONPATH=. $(PYTHON) -m bench.gpu.demo $(if $(STANDIN),--standin --gb 0.02 --threads 2 --python /usr/bin/python3,--gb $(or $(GB),4) --python $(PYTHON_GPU))
 
 bench-size: setup ## size policies on recorded runs, writes build/bench/size.json and the tables of docs/size.md (3 minutes)
 	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m bench.size $(if $(ONLY),--only $(ONLY))

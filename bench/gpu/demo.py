@@ -329,9 +329,8 @@ def undisturbed(command: list[str], folder: Path) -> str:
 def pretended_gpu(on: bool) -> Iterator[None]:
     """This process and those that it starts see a device of a GPU, which is /dev/null; the rest of the host does not."""
     if on and "SPOTSURFER_DEMO_GPU" not in os.environ:
-        words = [sys.executable, "-m", "bench.gpu.demo", *sys.argv[1:]]
-        own = {**os.environ, "SPOTSURFER_DEMO_GPU": "pretended"}
-        sys.exit(subprocess.run(["unshare", "--mount", *words], env=own, check=False).returncode)
+        os.environ["SPOTSURFER_DEMO_GPU"] = "pretended"
+        os.execvp("unshare", ["unshare", "--mount", sys.executable, "-m", "bench.gpu.demo", *sys.argv[1:]])
     if on:
         with tempfile.TemporaryDirectory() as at:
             subprocess.run(["mount", "-t", "tmpfs", "dev", at], check=True)
@@ -368,6 +367,9 @@ def main() -> int:
         except (Failed, SpotsurferError) as e:
             print(f"the demonstration failed: {e}", file=sys.stderr)
             return 1
+        except KeyboardInterrupt:
+            print("interrupted; no box is left", file=sys.stderr)
+            return 130
         finally:
             if not options.keep:
                 shutil.rmtree(options.work, ignore_errors=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import http.server
 import io
 import re
@@ -161,11 +162,6 @@ class GatewayHandler(http.server.BaseHTTPRequestHandler):
     server_version = "spotsurfer"
     sys_version = ""
 
-    def setup(self) -> None:
-        """Of the connection."""
-        super().setup()
-        self._block = memoryview(bytearray(BLOCK_BYTES))
-
     def log_message(self, format: str, *args: Any) -> None:
         """Logs nothing: the log of a box is for its errors."""
 
@@ -301,6 +297,11 @@ class GatewayHandler(http.server.BaseHTTPRequestHandler):
         said = declared_length(self.headers)
         if said is not None and said != got:
             raise S3Error(400, "IncompleteBody", f"{said} bytes were announced, {got} came")
+
+    @functools.cached_property
+    def _block(self) -> memoryview:
+        """Memory for bodies; a connection that only reads has none."""
+        return memoryview(bytearray(BLOCK_BYTES))
 
     def _source(self) -> io.BufferedReader[Any]:
         if self._body is None:
