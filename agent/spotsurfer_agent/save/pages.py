@@ -40,6 +40,7 @@ from spotsurfer_agent.save.memory_reserve import Reserve, Span
 from spotsurfer_agent.save.stream import Sink
 
 WINDOW_BYTES = 1 << 20  # compared with the base at once, for each worker
+WINDOWS = 3  # one is filled, one gets fingerprints, one is compared
 _UNSEEN = -3  # nothing is known of this page yet
 
 
@@ -362,17 +363,20 @@ class _Plain:
 
 
 class _Matching:
-    """Past the base, through two small windows; only pages that are not at their place there are kept.
+    """Past the base, through a few small windows; only pages that are not at their place there are kept.
 
-    While one window is filled a thread compares the other one: a job that stands still does not wait for fingerprints.
+    While one window is filled, fingerprints are made of the one before, and the one before that is compared: a job that stands
+    still waits for none of it.
     """
 
     def __init__(self, pages: Pages, file: PageFile, follower: Follower, printing: Printing, window_bytes: int) -> None:
         self._pages, self._file, self._follower, self._printing = pages, file, follower, printing
-        self._window, self._other = (memoryview(bytearray(window_bytes)) for _ in range(2))
-        self._filled = 0
-        self._beside = ThreadPoolExecutor(1, thread_name_prefix="page window")
-        self._compared: Future[None] | None = None  # of the other window
+        self._free = [memoryview(bytearray(window_bytes)) for _ in range(WINDOWS)]
+        self._window, self._filled = self._free.pop(), 0
+        self._under_way: deque[tuple[memoryview, Future[None]]] = deque()
+        self._printer, self._comparer = (
+            ThreadPoolExecutor(1, thread_name_prefix=f"page {what}") for what in ("prints", "compare")
+        )
         self._span: Span | None = None
         self._numbers: list[Numbers] = []
         self._prints: list[bytes] = []
@@ -384,23 +388,31 @@ class _Matching:
     def filled(self, count: int) -> None:
         self._filled += count
         if self._filled == len(self._window):
-            self._settle()
-            self._compared = self._beside.submit(self._compare, self._window)
-            self._window, self._other, self._filled = self._other, self._window, 0
+            self._pass_on()
+            if not self._free:
+                self._settle()
+            self._window = self._free.pop()
+
+    def _pass_on(self) -> None:
+        """Let what is in the window be compared, after the windows before it."""
+        window = self._window[: self._filled]
+        prints = self._printer.submit(self._printing.of_pages, window)
+        self._under_way.append((self._window, self._comparer.submit(self._compare, window, prints)))
+        self._filled = 0
 
     def _settle(self) -> None:
-        """The other window was compared. Raises what that raised."""
-        compared, self._compared = self._compared, None
+        """The oldest window was compared and is free. Raises what that raised."""
+        window, compared = self._under_way.popleft()
         try:
-            if compared is not None:
-                compared.result()
+            compared.result()
         finally:
             del compared  # or what it raises would hold itself, and with it the tables of the save
+        self._free.append(window)
 
-    def _compare(self, window: memoryview) -> None:
+    def _compare(self, window: memoryview, printed: Future[bytes]) -> None:
         if len(window) % PAGE:
             raise StreamError(0, f"{self._file.name} ended in the middle of a page")
-        f, prints = self._file, self._printing.of_pages(window)
+        f, prints = self._file, printed.result()
         where = self._follower.match(prints, empty(window))
         f.prints.append(prints)
         f.where.append(where.astype(np.int32))
@@ -433,12 +445,17 @@ class _Matching:
         self._span, self._numbers, self._prints = None, [], []
 
     def end(self) -> None:
-        self._settle()
-        self._beside.shutdown()
         if self._filled:
-            self._compare(self._window[: self._filled])
+            self._pass_on()
+        while self._under_way:
+            self._settle()
+        self._close()
         self._push()
 
     def abort(self) -> None:
-        self._beside.shutdown()
+        self._close()
         self._span = None
+
+    def _close(self) -> None:
+        self._printer.shutdown(cancel_futures=True)
+        self._comparer.shutdown(cancel_futures=True)
