@@ -163,7 +163,7 @@ def test_a_failure_of_the_writer_reaches_readers_that_wait_for_memory(based):
 
 def test_a_window_is_filled_while_the_one_before_is_compared(monkeypatch):
     """A job that stands still waits for who reads its memory, and not for fingerprints."""
-    store, data = Store(), content(*range(1, 700))
+    store, data = Store(), content(*range(1, 1400))
     _, base = save(store, {NAME: data})
     memory, compare, of_pages = Reserve(0, 16 * BLOCK, BLOCK), threading.Event(), Printer.of_pages
     monkeypatch.setattr(Printer, "of_pages", lambda self, view: compare.wait(5) and of_pages(self, view))

@@ -128,7 +128,7 @@ def test_nobody_waits_for_a_worker_that_hangs_once_the_save_is_given_up(printing
 
 
 @pytest.mark.parametrize(
-    ("processors", "gib", "workers"), [(2, 9, 0), (4, 9, 0), (8, 9, 2), (16, 9, 4), (96, 9, 4), (96, 0.5, 0)]
+    ("processors", "gib", "workers"), [(2, 9, 0), (4, 9, 2), (8, 9, 4), (16, 9, 6), (96, 9, 6), (96, 0.5, 0)]
 )
 def test_workers_start_where_they_help(monkeypatch, processors, gib, workers):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(processors)))

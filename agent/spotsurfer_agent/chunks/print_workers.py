@@ -24,7 +24,7 @@ from spotsurfer_agent.linux.processors import worker_count
 
 log = logging.getLogger(__name__)
 
-WORKERS_MAX = 4
+WORKERS_MAX, PROCESSORS_EACH = 6, 2
 WORTH_BYTES = 1 << 30  # for a smaller job nobody starts workers
 _PIECE_BYTES = 1 << 20
 _ASK = struct.Struct("=QQ")  # address and length
@@ -33,7 +33,7 @@ Worker = subprocess.Popen[bytes]
 
 def useful(expected_bytes: int) -> int:
     """How many workers help to save so much memory on this machine."""
-    return worker_count(expected_bytes, WORTH_BYTES, WORKERS_MAX)
+    return worker_count(expected_bytes, WORTH_BYTES, WORKERS_MAX, PROCESSORS_EACH)
 
 
 class Printing:

@@ -39,7 +39,7 @@ from spotsurfer_agent.criu.images import StreamError
 from spotsurfer_agent.save.memory_reserve import Reserve, Span
 from spotsurfer_agent.save.stream import Sink
 
-WINDOW_BYTES = 1 << 20  # compared with the base at once, for each worker
+WINDOW_BYTES = 2 << 20  # compared with the base at once, for each worker: several lanes fill one with large pieces
 WINDOWS = 3  # one is filled, one gets fingerprints, one is compared
 _UNSEEN = -3  # nothing is known of this page yet
 
@@ -90,10 +90,11 @@ class PageFile:
         chunk[where == ZERO] = ZERO
         there = np.flatnonzero(where >= 0)
         refs = base.refs[where[there]]
-        places = {int(c): writer.index_of(base.table[int(c)]) for c in np.unique(refs[:, 0]) if c >= 0}
-        moved = np.full(len(base.table) + 2, _UNSEEN, dtype=np.int32)  # the last two: what ZERO and NEW as numbers refer to
-        for old, new in places.items():
-            moved[old] = new
+        used = np.zeros(len(base.table) + 2, dtype=np.bool_)  # the last two: what ZERO and NEW as numbers refer to
+        used[refs[:, 0]] = True
+        moved = np.full(len(used), _UNSEEN, dtype=np.int32)
+        for old in np.flatnonzero(used[: len(base.table)]).tolist():
+            moved[old] = writer.index_of(base.table[old])
         chunk[there] = moved[refs[:, 0]]
         page[there] = refs[:, 1]
 
