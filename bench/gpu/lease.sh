@@ -10,8 +10,8 @@
 # sends, programs that need no held threads; `jax` JAX, whose threads are held; `bring` a job without a GPU brought back on 2 to 16
 # processors. Not run unless they are named: `written` programs as people write them; `train` PyTorch and a transformer with 1 to
 # 10 GB; `cpu-16` (-1, -32, -64) the engine without a GPU beside CRIU, as `make bench-checkpoint` does it, with a job of so many GB;
-# `notice` from a notice to the next training step; `demo` the same and more under a controller; `driver` a real driver asked what
-# the stand-in promises; `faults` what can go wrong, on real hardware. When LIMIT seconds are over (590) a part is cut off, and what
+# `notice` from a notice to the next training step; `demo` the same and more under a controller; `guide` the commands of
+# docs/train-on-spot-gpus.md, word for word; `driver` a real driver asked what the stand-in promises; `faults` what can go wrong, on real hardware. When LIMIT seconds are over (590) a part is cut off, and what
 # is left is not begun; rows that were done until then are there.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -116,9 +116,14 @@ runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
     part bring 150 "$@" bench.gpu.bring --gb "$bring" --runtime "$runtime" --verbose --out "$OUT/bring.json"
     # shellcheck disable=SC2086
     part notice 120 "$@" bench.gpu.notice --gb "$small" --steps 120 --first 20 $extra --python "$python" --runtime "$runtime" --out "$OUT/notice.json"
-    case " $wanted " in *" demo "*) for_controller ;; esac
+    case " $wanted " in *" demo "* | *" guide "*) for_controller ;; esac
     # shellcheck disable=SC2086
     part demo 300 "$@" bench.gpu.demo --gb "$small" $standin --python "$python" --runtime build/lease --out "$OUT/demo.json"
+    # shellcheck disable=SC2016 # backquotes of Markdown
+    sed -n '/^```sh$/,/^```$/{/^```/!p}' docs/train-on-spot-gpus.md > build/lease/guide.sh
+    printf '#!/bin/sh\nexec %s -m spotsurfer "$@"\n' "$own" > "$runtime/bin/spotsurfer"
+    chmod +x "$runtime/bin/spotsurfer"
+    part guide 240 env SPOTSURFER_RUNTIME__PATH="$tree/build/lease" bash -e build/lease/guide.sh
     # shellcheck disable=SC2086
     part faults 400 "$@" bench.gpu.faults --gb "$faults" $standin --runtime "$runtime" --out "$OUT/faults.json"
     part driver 45 env SPOTSURFER_TEST_CUDA=real PYTHONPATH="$tree/wire:$tree/agent:$tree/tests" "$python" -m pytest -q \
