@@ -55,6 +55,12 @@ def test_it_looks_often_after_something_happened_or_when_told_and_else_seldom(wo
     world.until(lambda: agent.hurries, 5)
 
 
+def test_a_new_machine_looks_for_the_job_at_once_not_when_its_first_slow_look_is_over(world: World) -> None:
+    agent = waiter(world).agent
+    assert agent is not None
+    assert agent.tickers["mailbox"].poked
+
+
 def test_who_runs_the_job_does_not_hurry_and_its_disk_is_free_again(world: World) -> None:
     machine = waiter(world)
     world.until(lambda: held(world) is not None, 5)

@@ -404,6 +404,8 @@ class Agent:
         if by != self._stirred_by:
             self._stirred_at, self._stirred_by = facts.now, by
             self.tickers["warm"].poke()
+            if self.hurries:
+                self.tickers["mailbox"].poke()  # else its last look, made before, sets the pace of the next one
         if self.standby is None:
             return
         if self.state.name is AgentState.STANDBY:
