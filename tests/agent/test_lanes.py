@@ -51,10 +51,10 @@ def endless(*sizes):
 
 @pytest.mark.parametrize("rooms", [(1 << 20,), (5 << 20, 4096, 70_001)])
 @pytest.mark.parametrize("pieces", [(1 << 20,), (4096, 100, 65536, 1)])
-@pytest.mark.parametrize(("processors", "lanes"), [(2, 2), (16, 3)])
+@pytest.mark.parametrize(("processors", "lanes"), [(2, 2), (16, 6)])
 def test_all_bytes_in_order(pipe, rooms, pieces, processors, lanes, monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(processors)))
-    assert lane_count(stream.LANES_MIN, stream.LANES_MAX) == lanes
+    assert lane_count(stream.LANES_MIN, stream.LANES_MAX, stream.PROCESSORS_EACH) == lanes
     read, write = pipe
     data = os.urandom(9 << 20)
     thread, room_sizes, found = feed(write, data, endless(*pieces)), endless(*rooms), bytearray()

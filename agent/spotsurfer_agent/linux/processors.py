@@ -13,6 +13,6 @@ def worker_count(memory_bytes: int, worth_bytes: int, count_max: int, processors
     return count if count > 1 and memory_bytes >= worth_bytes else 0
 
 
-def lane_count(least: int, most: int, processors_each: int = THREADS_EACH) -> int:
+def lane_count(least: int, most: int, processors_each: int) -> int:
     """One for each so many processors, within these bounds."""
     return max(least, min(most, len(os.sched_getaffinity(0)) // processors_each))

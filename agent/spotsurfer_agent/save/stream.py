@@ -31,8 +31,8 @@ from spotsurfer_agent.host import shim_protocol
 from spotsurfer_agent.linux.processors import lane_count
 
 SOCKET = "streamer-capture.sock"
-LANES_MIN, LANES_MAX = 2, 3  # more than memory takes at once is of no use
-PIECE_BYTES = 4 << 20  # at once: the other lane is to get some, too
+LANES_MIN, LANES_MAX, PROCESSORS_EACH = 2, 6, 2  # more than memory takes at once is of no use
+PIECE_BYTES = 1 << 20  # at once: the other lanes are to get some, too
 WORTH_BYTES = 4 << 20  # for less room than this, one reader is as fast
 
 
@@ -86,7 +86,7 @@ class Lanes:
     """
 
     def __init__(self) -> None:
-        self._own, *self._others = (Lane() for _ in range(lane_count(LANES_MIN, LANES_MAX)))
+        self._own, *self._others = (Lane() for _ in range(lane_count(LANES_MIN, LANES_MAX, PROCESSORS_EACH)))
         self._pool = ThreadPoolExecutor(len(self._others), thread_name_prefix="image lane")
 
     def fill(self, fd: int, room: memoryview, wait: Callable[[], None]) -> int:
