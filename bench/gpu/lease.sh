@@ -46,6 +46,13 @@ for_controller() { # the runtime as a controller finds it where it was built: a 
     sed "s/\"sha256\": \"[0-9a-f]*\"/\"sha256\": \"$sha256\"/" "$runtime/latest.json" > build/lease/latest.json
 }
 
+of_guide() { # the guide's commands, and the command `spotsurfer` that they use
+    printf '#!/bin/sh\nexec %s -m spotsurfer "$@"\n' "$1" > "$runtime/bin/spotsurfer"
+    chmod +x "$runtime/bin/spotsurfer"
+    # shellcheck disable=SC2016 # backquotes of Markdown, and shell for later
+    { echo 'trap "kill \$(jobs -p); wait" EXIT'; sed -n '/^```sh$/,/^```$/{/^```/!p}' docs/train-on-spot-gpus.md; } > build/lease/guide.sh
+}
+
 part() { # NAME SECONDS WORDS…: one part, whose failure does not end the others
     name=$1 limit=$2
     shift 2
@@ -119,11 +126,11 @@ runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
     case " $wanted " in *" demo "* | *" guide "*) for_controller ;; esac
     # shellcheck disable=SC2086
     part demo 300 "$@" bench.gpu.demo --gb "$small" $standin --python "$python" --runtime build/lease --out "$OUT/demo.json"
-    # shellcheck disable=SC2016 # backquotes of Markdown
-    sed -n '/^```sh$/,/^```$/{/^```/!p}' docs/train-on-spot-gpus.md > build/lease/guide.sh
-    printf '#!/bin/sh\nexec %s -m spotsurfer "$@"\n' "$own" > "$runtime/bin/spotsurfer"
-    chmod +x "$runtime/bin/spotsurfer"
-    part guide 240 env SPOTSURFER_RUNTIME__PATH="$tree/build/lease" bash -e build/lease/guide.sh
+    case " $wanted " in *" guide "*) of_guide "$own" ;; esac
+    part guide 240 env SPOTSURFER_RUNTIME__PATH="$tree/build/lease" PY="$python" bash -e build/lease/guide.sh
+    [ ! -e "$OUT/guide.log" ] || for promise in "what it printed is identical" "weights are identical: True"; do
+        grep -q "$promise" "$OUT/guide.log" || echo "   NOT said: $promise"
+    done
     # shellcheck disable=SC2086
     part faults 400 "$@" bench.gpu.faults --gb "$faults" $standin --runtime "$runtime" --out "$OUT/faults.json"
     part driver 45 env SPOTSURFER_TEST_CUDA=real PYTHONPATH="$tree/wire:$tree/agent:$tree/tests" "$python" -m pytest -q \

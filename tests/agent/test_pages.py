@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import mmap
 import os
 import random
 import threading
 import time
+import weakref
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ from hypothesis import strategies as st
 from spotsurfer_agent.chunks.fingerprints import NOTHING, Bases, Index, Printer, pairs, refs
 from spotsurfer_agent.chunks.writer import Table
 from spotsurfer_agent.save import memory_reserve
+from spotsurfer_agent.save import pages as pages_module
 from spotsurfer_agent.save.memory_reserve import Reserve, wanted
 from spotsurfer_agent.save.pages import WINDOW_BYTES, Pages, compact
 from spotsurfer_wire import object_keys
@@ -42,6 +46,12 @@ numbers = st.lists(st.integers(0, 60), max_size=300)
 def test_what_comes_out_is_what_went_in_and_known_pages_are_not_sent(first, other, changes, blocks, compares):
     store = Store()
     images = {NAME: content(*first), "pages-2.img": content(*other)}
+    with small_windows():
+        check_round(store, images, (first, other), changes, blocks, compares)
+
+
+def check_round(store, images, kinds_of, changes, blocks, compares):
+    first, other = kinds_of
     entries, index = save(store, images, blocks=blocks)
     assert [store.read(e) for e in entries] == list(images.values())
     kinds = list(first)
@@ -163,7 +173,7 @@ def test_a_failure_of_the_writer_reaches_readers_that_wait_for_memory(based):
 
 def test_a_window_is_filled_while_the_one_before_is_compared(monkeypatch):
     """A job that stands still waits for who reads its memory, and not for fingerprints."""
-    store, data = Store(), content(*range(1, 1400))
+    store, data = Store(), content(*range(1, 1900))
     _, base = save(store, {NAME: data})
     memory, compare, of_pages = Reserve(0, 16 * BLOCK, BLOCK), threading.Event(), Printer.of_pages
     monkeypatch.setattr(Printer, "of_pages", lambda self, view: compare.wait(5) and of_pages(self, view))
@@ -173,7 +183,7 @@ def test_a_window_is_filled_while_the_one_before_is_compared(monkeypatch):
         room = sink.room()
         room[:PAGE] = data[at : at + PAGE]
         at += PAGE
-        if at == 2 * WINDOW_BYTES - PAGE:
+        if at == 3 * WINDOW_BYTES - PAGE:
             assert not compare.is_set()
             compare.set()
         sink.filled(PAGE)
@@ -184,12 +194,64 @@ def test_a_window_is_filled_while_the_one_before_is_compared(monkeypatch):
     assert store.read(entry) == data
 
 
-def test_letting_the_memory_go_frees_a_reader_that_waits():
-    class Stuck(Store):
-        def add(self, data, done=None):
-            future: Future[Stored] = Future()
-            return future  # never done
+class Stuck(Store):
+    def add(self, data, done=None):
+        future: Future[Stored] = Future()
+        return future  # never done
 
+
+@contextlib.contextmanager
+def small_windows():
+    """Several of them for a test's few pages."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pages_module, "WINDOW_BYTES", 16 * PAGE)
+        yield
+
+
+@pytest.mark.parametrize("fails", ["memory", "prints", "unseen"])
+def test_after_a_window_that_failed_nobody_waits_for_memory_and_none_is_kept(monkeypatch, fails):
+    """A frozen job waits until a failed save has let go of it."""
+    _, base = save(Store(), {NAME: content(*range(1, 100))})
+    memory, made = Reserve(0, 4 * BLOCK, BLOCK), []
+    monkeypatch.setattr(memory_reserve, "PATIENCE_SECONDS", 0.5)
+    of_pages = Printer.of_pages
+
+    def third_fails(self, view):
+        made.append(len(view))
+        if fails != "memory" and len(made) == 3:
+            raise MemoryError
+        return of_pages(self, view)
+
+    monkeypatch.setattr(Printer, "of_pages", third_fails)
+    gc.collect()
+    gc.disable()
+    try:
+        with small_windows():
+            pages = Pages(memory, Stuck(), base)
+        sink = pages.sink(NAME)
+        if fails == "unseen":  # the reader has another reason to end
+            for _ in range(3):
+                sink.filled(len(sink.room()))
+            comparing: Any = sink
+            until(lambda: comparing._failed)
+            del comparing
+        else:
+            with contextlib.suppress(memory_reserve.Exhausted, MemoryError):
+                feed(sink, content(*range(1000, 3000)))
+                pytest.fail("it did not fail")
+        began = time.monotonic()
+        sink.abort()
+        assert time.monotonic() - began < 0.3
+        memory.close()
+        pages.abandon()
+        kept = weakref.ref(pages)
+        del pages, sink
+        assert kept() is None
+    finally:
+        gc.enable()
+
+
+def test_letting_the_memory_go_frees_a_reader_that_waits():
     memory = Reserve(0, 4 * BLOCK, BLOCK)
     pages = Pages(memory, Stuck(), None)
     ended, data = [], content(*range(1, 64 * 12))

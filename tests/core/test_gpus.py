@@ -10,6 +10,7 @@ import pytest
 from spotsurfer_policies.offer_choice import Cheapest
 from spotsurfer_providers.aws.spot_market import types_of
 from spotsurfer_providers.catalog import instance_types
+from spotsurfer_providers.local import host_checks
 from spotsurfer_providers.local.box import rootfs
 from support.builders import NOW, POOL, a_head, a_job, a_snapshot, an_attempt, an_offer, seen
 
@@ -153,6 +154,29 @@ def test_a_box_has_the_hosts_gpus_whatever_its_type(tmp_path: Path, monkeypatch:
     (tmp_path / "nvidiactl").symlink_to("/dev/null")
     assert rootfs.gpus_of_host() == Gpus(count=2)
     assert placement.wrong_gpus(replace(IMAGE, count=2), Gpus(count=2)) is None, "the chip is the agent's to compare"
+
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [
+        ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build", "driver 580.159.04"),
+        (
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19",
+            "driver 535.104.05; jobs that use them can't be saved before 580",
+        ),
+        (None, "driver unknown; jobs that use them can't be saved before 580"),
+    ],
+)
+def test_doctor_tells_the_gpus_and_whether_their_driver_can_save(
+    version: str | None, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rootfs, "DEV", tmp_path)
+    monkeypatch.setattr(host_checks, "DRIVER", tmp_path / "version")
+    assert host_checks.gpus_told() == ""
+    (tmp_path / "nvidia0").symlink_to("/dev/null")
+    if version is not None:
+        (tmp_path / "version").write_text(version)
+    assert host_checks.gpus_told() == f"; its boxes share 1 GPU, {told}"
 
 
 def test_gpus_of_ec2s_answer() -> None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+DRIVER_MIN = 580  # the first driver that saves what we need
+
 
 @dataclass(frozen=True, slots=True)
 class Card:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_wire.gpu_facts import About, Card
+from spotsurfer_wire.gpu_facts import DRIVER_MIN, About, Card
 
 from spotsurfer_agent.gpu.driver_port import OK, DriverUnfit, State
 
@@ -32,7 +32,7 @@ SYMBOLS = (
     "cuCheckpointProcessLock", "cuCheckpointProcessCheckpoint", "cuCheckpointProcessRestore", "cuCheckpointProcessUnlock",
     "cuCheckpointProcessGetState", "CUcheckpointLockArgs", "CUcheckpointRestoreArgs", "CUcheckpointGpuPair", "CUuuid",
 )  # fmt: skip
-DRIVER_MIN, DRIVER_REMEDY = 580, "use a machine image with driver 580 or later"
+DRIVER_REMEDY = f"use a machine image with driver {DRIVER_MIN} or later"
 STATES = {0: State.RUNNING, 1: State.LOCKED, 2: State.CHECKPOINTED, 3: State.FAILED}
 
 

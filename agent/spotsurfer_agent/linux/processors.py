@@ -14,5 +14,5 @@ def worker_count(memory_bytes: int, worth_bytes: int, count_max: int, processors
 
 
 def lane_count(least: int, most: int, processors_each: int) -> int:
-    """One for each so many processors, within these bounds."""
+    """One for every `processors_each` processors, within these bounds."""
     return max(least, min(most, len(os.sched_getaffinity(0)) // processors_each))

@@ -375,6 +375,7 @@ class _Matching:
         self._free = [memoryview(bytearray(window_bytes)) for _ in range(WINDOWS)]
         self._window, self._filled = self._free.pop(), 0
         self._under_way: deque[tuple[memoryview, Future[None]]] = deque()
+        self._failed = False
         self._printer, self._comparer = (
             ThreadPoolExecutor(1, thread_name_prefix=f"page {what}") for what in ("prints", "compare")
         )
@@ -411,9 +412,21 @@ class _Matching:
         self._free.append(window)
 
     def _compare(self, window: memoryview, printed: Future[bytes]) -> None:
+        if self._failed:
+            return  # a window before it failed: nobody may wait for memory now
+        try:
+            prints = printed.result()
+            self._take_in(window, prints)
+        except BaseException:
+            self._failed = True
+            raise
+        finally:
+            del printed  # or what it raises would hold itself
+
+    def _take_in(self, window: memoryview, prints: bytes) -> None:
         if len(window) % PAGE:
             raise StreamError(0, f"{self._file.name} ended in the middle of a page")
-        f, prints = self._file, printed.result()
+        f = self._file
         where = self._follower.match(prints, empty(window))
         f.prints.append(prints)
         f.where.append(where.astype(np.int32))
@@ -460,3 +473,4 @@ class _Matching:
     def _close(self) -> None:
         self._printer.shutdown(cancel_futures=True)
         self._comparer.shutdown(cancel_futures=True)
+        self._under_way.clear()  # what these raised holds us

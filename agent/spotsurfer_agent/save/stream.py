@@ -31,7 +31,8 @@ from spotsurfer_agent.host import shim_protocol
 from spotsurfer_agent.linux.processors import lane_count
 
 SOCKET = "streamer-capture.sock"
-LANES_MIN, LANES_MAX, PROCESSORS_EACH = 2, 6, 2  # more than memory takes at once is of no use
+LANES_MIN, LANES_MAX = 2, 6  # more than memory takes at once is of no use
+PROCESSORS_EACH = 2  # of the machine for each lane
 PIECE_BYTES = 1 << 20  # at once: the other lanes are to get some, too
 WORTH_BYTES = 4 << 20  # for less room than this, one reader is as fast
 

@@ -39,6 +39,12 @@ variable "image" {
   default     = "/aws/service/debian/release/12/latest/amd64"
 }
 
+variable "instance_types" {
+  description = "Types that may be launched, with wildcards; IAM allows no others."
+  type        = list(string)
+  default     = ["c5.*", "c6i.*", "c7i.*", "m5.*", "m6i.*", "m7i.*", "r5.*", "r6i.*", "r7i.*"]
+}
+
 variable "rebalance" {
   description = "What a rebalance recommendation leads to: ignore, checkpoint or move."
   type        = string
@@ -97,6 +103,7 @@ module "spotsurfer" {
   instances_max         = var.instances_max
   budget_usd            = var.budget_usd
   image                 = var.image
+  instance_types        = var.instance_types
   rebalance             = var.rebalance
   bucket_force_destroy  = var.bucket_force_destroy
   endpoint_url          = var.endpoint_url
