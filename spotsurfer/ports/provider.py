@@ -61,6 +61,7 @@ class Witness(Protocol):
 
 
 MACHINE_BASE = "/var/lib/spotsurfer"  # the agent's folder on machines
+USER_DATA_BYTES_MAX = 16 << 10  # before base64; EC2's limit, which all providers keep
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """One instance. `user_data` is a program for the machine's first boot, at most 16 KiB."""
+    """One instance. `user_data` is a program for the machine's first boot, of USER_DATA_BYTES_MAX at most."""
 
     token: str
     pool: Pool

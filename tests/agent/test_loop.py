@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from spotsurfer_agent.control.notices import ServiceNotice
+from spotsurfer_agent.control.metadata_service import ServiceNotice
 from spotsurfer_wire import json_codec, messages, object_keys
 from spotsurfer_wire.manifest import Stored
 from spotsurfer_wire.messages import AgentState as S

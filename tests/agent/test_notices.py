@@ -14,8 +14,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spotsurfer_agent.control import notices
-from spotsurfer_agent.control.notices import Answer, Aws, NoticeError, ServiceNotice, Watcher, make_dialect
+from spotsurfer_agent.control import metadata_aws
+from spotsurfer_agent.control.metadata_aws import Aws
+from spotsurfer_agent.control.metadata_service import Answer, NoticeError, ServiceNotice
+from spotsurfer_agent.control.notices import Watcher, make_dialect
 
 SERVICE_NOW = datetime(2031, 5, 1, 12, 0, 0, tzinfo=UTC)  # nothing like our own clock
 ROOT = "/latest/meta-data/"
@@ -108,7 +110,7 @@ def test_seconds_left_are_counted_on_the_services_own_clock(service, action):
 def test_without_a_date_our_own_clock_must_do(service, monkeypatch):
     service.date = False
     service.interrupt(90)
-    monkeypatch.setattr(notices.clock, "utc", lambda: SERVICE_NOW - timedelta(seconds=10))
+    monkeypatch.setattr(metadata_aws.clock, "utc", lambda: SERVICE_NOW - timedelta(seconds=10))
     assert Aws(service.url).notice().seconds_left == 100.0
 
 
@@ -271,7 +273,7 @@ def test_whatever_the_service_says_is_a_notice_or_its_trouble(answers):
     """It may order the job away, as the cloud may anyway; it can't stop the agent, or make it say what nobody can read."""
     with pytest.MonkeyPatch.context() as patch:
         left = [*answers, (200, "i-0abc", "")]
-        patch.setattr(notices, "ask", lambda *_: Answer(*(left.pop(0) if len(left) > 1 else left[0])))
+        patch.setattr(metadata_aws, "ask", lambda *_: Answer(*(left.pop(0) if len(left) > 1 else left[0])))
         watcher = Watcher(Aws("http://127.0.0.1:1"))
         for _ in answers:
             watcher.look()

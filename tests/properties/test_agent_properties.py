@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from spotsurfer_agent.control.facts import AgentRules, Do, Facts, Hold, Notice, Outcome, Release, Shut, Task
-from spotsurfer_agent.control.notices import ServiceNotice
+from spotsurfer_agent.control.metadata_service import ServiceNotice
 from spotsurfer_agent.control.state_machine import TABLE, TERMINAL, State, step
 from spotsurfer_agent.ports.engine import Status
 from spotsurfer_agent.ports.engine import WorkloadState as W

@@ -15,7 +15,8 @@ from simulation.strand import Strand
 from spotsurfer_agent.control import loop
 from spotsurfer_agent.control.facts import Outcome, Task
 from spotsurfer_agent.control.loop import Worker
-from spotsurfer_agent.control.notices import ServiceNotice, Watcher
+from spotsurfer_agent.control.metadata_service import ServiceNotice
+from spotsurfer_agent.control.notices import Watcher
 from spotsurfer_agent.control.state_file import Memory, StateFile
 from spotsurfer_agent.host.usage import Sampler
 from spotsurfer_agent.ports.engine import EngineError, SaveRequest, WorkloadState

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spotsurfer_agent.control.notices import NoticeError, ServiceNotice
+from spotsurfer_agent.control.metadata_service import NoticeError, ServiceNotice
 
 
 class Service:

@@ -14,7 +14,8 @@ from typing import Protocol
 
 from spotsurfer_agent.control import loop
 from spotsurfer_agent.control.loop import Agent
-from spotsurfer_agent.control.notices import ServiceNotice, Watcher
+from spotsurfer_agent.control.metadata_service import ServiceNotice
+from spotsurfer_agent.control.notices import Watcher
 from spotsurfer_agent.control.state_file import StateFile
 from spotsurfer_agent.ports.engine import EngineError, Protection, SaveRequest, Status, Still, WorkloadState
 from spotsurfer_agent.restore import compatibility

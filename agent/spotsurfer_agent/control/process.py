@@ -15,7 +15,8 @@ from spotsurfer_wire.messages import AgentConfig
 from spotsurfer_agent import __version__
 from spotsurfer_agent.control import respawn
 from spotsurfer_agent.control.loop import Agent, Surroundings
-from spotsurfer_agent.control.notices import Dialect, Watcher
+from spotsurfer_agent.control.metadata_service import Dialect
+from spotsurfer_agent.control.notices import Watcher
 from spotsurfer_agent.control.state_file import StateFile
 from spotsurfer_agent.engines.choice import JobEngine
 from spotsurfer_agent.engines.job_host import Origin

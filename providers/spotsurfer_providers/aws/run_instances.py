@@ -11,12 +11,11 @@ from typing import Any
 
 from spotsurfer.model.errors import Invalid
 from spotsurfer.model.market import Market
-from spotsurfer.ports.provider import LaunchPlan
+from spotsurfer.ports.provider import USER_DATA_BYTES_MAX, LaunchPlan
 from spotsurfer_providers.aws.settings import AwsSettings
 
 TOKEN_TAG = "spotsurfer:token"  # noqa: S105 - a tag's name
 FAMILY_TAG = "spotsurfer:family"
-USER_DATA_BYTES_MAX = 16 << 10  # of EC2, before base64
 SPOT = {
     "MarketType": "spot",
     "SpotOptions": {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"},

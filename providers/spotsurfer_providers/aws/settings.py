@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from spotsurfer.common.input_errors import did_you_mean
-from spotsurfer.model.errors import ConfigError
+from spotsurfer_providers import cloud_settings
+from spotsurfer_providers.cloud_settings import Address, like
 
 TABLE = "provider.aws"
 OWN_TAGS = frozenset(f"spotsurfer:{x}" for x in ("family", "token", "job", "attempt"))  # set by us
@@ -17,22 +16,12 @@ TAGS_MAX = 50 - len(OWN_TAGS)  # of a resource
 DEFAULT_TYPES = ("c6a.*", "c6i.*", "m6a.*", "m6i.*", "r6a.*", "r6i.*")
 
 
-def _like(pattern: str, example: str) -> AfterValidator:
-    def check(value: str) -> str:
-        if not re.fullmatch(pattern, value):
-            raise ValueError(f"is {value!r}, expected something like {example}")
-        return value
-
-    return AfterValidator(check)
-
-
-Region = Annotated[str, _like(r"[a-z]{2}(-[a-z]+)+-\d", "us-east-1")]
-SubnetId = Annotated[str, _like(r"subnet-[0-9a-f]+", "subnet-0a1b2c3d")]
-GroupId = Annotated[str, _like(r"sg-[0-9a-f]+", "sg-0a1b2c3d")]
-RoleArn = Annotated[str, _like(r"arn:aws[a-z-]*:iam::\d{12}:role/.+", "arn:aws:iam::123456789012:role/spotsurfer-job")]
-Image = Annotated[str, _like(r"ami-[0-9a-f]+|/.+", "ami-0a1b2c3d, or an SSM parameter's name like /aws/service/debian/…")]
-Wildcard = Annotated[str, _like(r"[a-z0-9*?.-]+", "m6i.large or m6i.*")]
-Address = Annotated[str, _like(r"https?://.+", "https://sqs.us-east-1.amazonaws.com/123456789012/spotsurfer")]
+Region = Annotated[str, like(r"[a-z]{2}(-[a-z]+)+-\d", "us-east-1")]
+SubnetId = Annotated[str, like(r"subnet-[0-9a-f]+", "subnet-0a1b2c3d")]
+GroupId = Annotated[str, like(r"sg-[0-9a-f]+", "sg-0a1b2c3d")]
+RoleArn = Annotated[str, like(r"arn:aws[a-z-]*:iam::\d{12}:role/.+", "arn:aws:iam::123456789012:role/spotsurfer-job")]
+Image = Annotated[str, like(r"ami-[0-9a-f]+|/.+", "ami-0a1b2c3d, or an SSM parameter's name like /aws/service/debian/…")]
+Wildcard = Annotated[str, like(r"[a-z0-9*?.-]+", "m6i.large or m6i.*")]
 
 
 class AwsSettings(BaseModel):
@@ -101,23 +90,4 @@ class AwsSettings(BaseModel):
 
 def read_settings(table: Mapping[str, object]) -> AwsSettings:
     """Settings from their table. Raises ConfigError: one sentence with the key and the expected value."""
-    try:
-        return AwsSettings.model_validate(dict(table))
-    except ValidationError as e:
-        raise ConfigError(_sentence(e)) from None
-
-
-def _sentence(error: ValidationError) -> str:
-    first, *others = error.errors()
-    key = ".".join(str(x) for x in first["loc"])
-    more = f" ({len(others)} more after this.)" if others else ""
-    return f"[{TABLE}] {key}{' ' if key else ''}{_what(first, key)}.{more}"
-
-
-def _what(first: Any, key: str) -> str:
-    if first["type"] == "extra_forbidden":
-        return f"is an unknown key. {did_you_mean(key, AwsSettings.model_fields)}".rstrip(".?")
-    if first["type"] == "missing":
-        return "is missing: `terraform output -raw config` writes it, or see config.example.toml"
-    cause = first.get("ctx", {}).get("error")
-    return str(cause) if cause else f"is {first['input']!r}: {first['msg'].lower()}"
+    return cloud_settings.read(AwsSettings, table, TABLE)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal, InvalidOperation
-from typing import Any, TypeVar
+from typing import Any
 
 import structlog
 
@@ -20,6 +20,7 @@ from spotsurfer.model.errors import Invalid, ProviderError, UnknownToProvider
 from spotsurfer.model.market import NO_GPUS, Gpus, Market, Offer, Pool
 from spotsurfer.model.money import from_usd
 from spotsurfer.ports.clock import Clock
+from spotsurfer_providers.answer_memory import Memory
 from spotsurfer_providers.aws.clients import Clients
 from spotsurfer_providers.aws.error_codes import calling
 from spotsurfer_providers.aws.run_instances import ImageSeen
@@ -144,30 +145,7 @@ PAGE = 100
 FILTER_CHARACTERS_MAX = 1024  # limit of GetProducts
 ARCHITECTURE = "x86_64"  # of the agent's runtime
 
-T = TypeVar("T")
 log = structlog.get_logger(room="aws")
-
-
-class Memory:
-    """Answers that stay valid for a while. `get` asks again when one has become too old."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._kept: dict[str, tuple[datetime, Any]] = {}
-
-    def get(self, name: str, seconds: float, ask: Callable[[], T]) -> T:
-        """The answer; an exception of `ask` is raised, and nothing is remembered."""
-        now = self._clock.now()
-        until, answer = self._kept.get(name, (now, None))
-        if until <= now:
-            answer = ask()
-            self._kept[name] = (now + timedelta(seconds=seconds), answer)
-        found: T = answer
-        return found
-
-    def put(self, name: str, seconds: float, answer: object) -> None:
-        """Remember it for this long."""
-        self._kept[name] = (self._clock.now() + timedelta(seconds=seconds), answer)
 
 
 class SpotMarket:

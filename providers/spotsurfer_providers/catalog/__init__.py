@@ -1,4 +1,4 @@
-"""EC2 instance types of us-east-1 with prices of a past date, for boxes, estimates and comparisons. See README.md here."""
+"""Prices of a past date: EC2's instance types of us-east-1, and Compute Engine's of all regions. See README.md here."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import csv
 import functools
 import gzip
 import io
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from importlib import resources
@@ -40,10 +41,28 @@ class InstanceType:
 @functools.cache
 def instance_types() -> MappingProxyType[str, InstanceType]:
     """All types with a price, by name."""
-    packed = resources.files(__name__).joinpath("us_east_1.csv.gz").read_bytes()
-    rows = csv.DictReader(io.StringIO(gzip.decompress(packed).decode()))
-    types = (_type(row) for row in rows if row["ondemand_usd_per_hour_us_east_1"])
+    types = (_type(row) for row in _rows("us_east_1.csv.gz") if row["ondemand_usd_per_hour_us_east_1"])
     return MappingProxyType({t.name: t for t in types})
+
+
+@functools.cache
+def google_prices() -> MappingProxyType[tuple[str, str], tuple[int, int | None]]:
+    """Of each (region, machine type) of Compute Engine the standard and the spot price, in micro-dollars an hour."""
+    return MappingProxyType(
+        {
+            (row["region"], row["machine_type"]): (_usd(row["ondemand_usd_per_hour"]), _usd(row["spot_usd_per_hour"]) or None)
+            for row in _rows("google_prices.csv.gz")
+        }
+    )
+
+
+def _rows(name: str) -> Iterator[dict[str, str]]:
+    packed = resources.files(__name__).joinpath(name).read_bytes()
+    return iter(csv.DictReader(io.StringIO(gzip.decompress(packed).decode())))
+
+
+def _usd(text: str) -> int:
+    return from_usd(Decimal(text or 0))
 
 
 def _type(row: dict[str, str]) -> InstanceType:
@@ -55,7 +74,7 @@ def _type(row: dict[str, str]) -> InstanceType:
         architecture=row["arch"],
         gpus=_gpus(row),
         network_bits_per_second=None if network is None else network * 1_000_000,
-        on_demand_usd_micros_per_hour=from_usd(Decimal(row["ondemand_usd_per_hour_us_east_1"])),
+        on_demand_usd_micros_per_hour=_usd(row["ondemand_usd_per_hour_us_east_1"]),
         spot_savings_percent=_optional(row["spot_savings_pct_us_east_1_2025_06"]),
         interruption_band=_optional(row["interruption_band_us_east_1_2025_06"]),
     )

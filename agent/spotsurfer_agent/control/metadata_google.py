@@ -1,0 +1,75 @@
+"""The dialect of Google: `preempted` and `maintenance-event` of Compute Engine's metadata server, by long poll.
+
+Sources: "Access the metadata server", "Spot VMs" and "Monitor and plan for a host maintenance event" of Compute Engine's
+documentation. The service tells *that* the VM goes, not when: the notice's length was ordered with the VM, and stands in its
+metadata.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from spotsurfer_wire import clock
+from spotsurfer_wire.google_vm import NOTICE_ATTRIBUTE, vm_id
+
+from spotsurfer_agent.control.facts import INTERRUPTION
+from spotsurfer_agent.control.metadata_service import INSTANCE, NoticeError, ServiceNotice, ask
+
+ALL = "/computeMetadata/v1/instance/?recursive=true"
+HEADERS = {"Metadata-Flavor": "Google"}
+NOTICE_SECONDS = 30.0  # without an early notice
+MAINTENANCE_SECONDS = 60.0  # before the VM is stopped, at least
+WAIT_SECONDS = 60  # for news; then it is asked again
+TAKEN, KEPT = "TERMINATE_ON_HOST_MAINTENANCE", ("NONE", "MIGRATE_ON_HOST_MAINTENANCE")  # a live migration ends nothing
+
+
+class Google:
+    """Asks the metadata server at `base_url`. The first look answers at once, each later one when something has changed."""
+
+    def __init__(self, base_url: str, now: Callable[[], float] = clock.monotonic) -> None:
+        self._base_url, self._now = base_url, now
+        self._etag = self._name = ""
+
+    def notice(self) -> ServiceNotice | None:
+        """The notice in force, None: there is none."""
+        asked_at = self._now()
+        seen = self._look()
+        waited = self._now() - asked_at  # the answer came when something had changed, and seconds count from the request
+        if seen.get("preempted") == "TRUE":
+            return ServiceNotice(INTERRUPTION, "preempted", waited + _notice_seconds(seen))
+        event = str(seen.get("maintenanceEvent", "NONE"))
+        if event not in KEPT:  # also one that we don't know
+            return ServiceNotice(INTERRUPTION, event, waited + MAINTENANCE_SECONDS if event == TAKEN else None)
+        return None
+
+    def instance(self) -> str:
+        """Name and zone, which the controller needs both for a call."""
+        if not INSTANCE.fullmatch(self._name):
+            raise NoticeError("the metadata service does not know the VM's name and zone")
+        return self._name
+
+    def _look(self) -> dict[str, Any]:
+        news = f"&wait_for_change=true&timeout_sec={WAIT_SECONDS}&last_etag={self._etag}" if self._etag else ""
+        answer = ask(self._base_url, "GET", ALL + news, HEADERS, WAIT_SECONDS if news else 0.0)
+        try:
+            if answer.status != 200:
+                raise NoticeError(f"the metadata service answers {answer.status} to {ALL}")
+            seen = json.loads(answer.text)
+            self._name = vm_id(str(seen["name"]), str(seen["zone"]))
+        except NoticeError:
+            self._etag = ""  # the next look waits for nothing
+            raise
+        except (ValueError, KeyError, TypeError, RecursionError) as e:
+            self._etag = ""
+            raise NoticeError(f"the metadata service answers something that can't be read: {e}") from e
+        self._etag = answer.etag
+        return dict(seen)
+
+
+def _notice_seconds(seen: dict[str, Any]) -> float:
+    try:
+        return max(0.0, float(seen["attributes"][NOTICE_ATTRIBUTE]))
+    except (KeyError, TypeError, ValueError):
+        return NOTICE_SECONDS

@@ -1,0 +1,276 @@
+"""The provider `gcp`: VMs of Compute Engine by `insert`, `aggregatedList` and `delete`, in zones of one project.
+
+It orders one VM of one pool at a time, because our policy chooses the pool. It sends each call that changes something once; the
+caller decides before a repetition. `insert` answers before the VM is there: what went wrong stands in an operation, for which
+a launch waits for some seconds, because nearly all refusals for want of capacity come at once.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import structlog
+from google.api_core.exceptions import GoogleAPICallError
+from google.cloud import compute_v1
+from spotsurfer_wire.google_vm import vm_id
+
+from spotsurfer.model.errors import Invalid, ProviderError, UnknownToProvider
+from spotsurfer.model.job import InstanceId
+from spotsurfer.model.market import Market, Offer, Pool
+from spotsurfer.ports.provider import (
+    BillingRule,
+    Capabilities,
+    Credentials,
+    InstanceState,
+    InstanceView,
+    LaunchPlan,
+    Listing,
+    ProviderHost,
+    StoreAccess,
+)
+from spotsurfer_providers.gcp import error_codes, vm_request
+from spotsurfer_providers.gcp.clients import ONCE, Clients
+from spotsurfer_providers.gcp.error_codes import EXISTS, calling
+from spotsurfer_providers.gcp.settings import GcpSettings, region_of
+from spotsurfer_providers.gcp.vm_market import VmMarket
+
+# ---- Views: Compute Engine's answers as instances. Pure.
+
+# "TERMINATED" is a VM that was stopped: its disk is there and costs, and somebody may start it again. One that has ended is
+# not listed any more.
+STATES = {
+    "PROVISIONING": InstanceState.PENDING,
+    "STAGING": InstanceState.PENDING,
+    "RUNNING": InstanceState.RUNNING,
+    "REPAIRING": InstanceState.PENDING,
+    "PENDING_STOP": InstanceState.STOPPING,
+    "STOPPING": InstanceState.STOPPING,
+    "SUSPENDING": InstanceState.STOPPING,
+    "SUSPENDED": InstanceState.STOPPING,
+    "TERMINATED": InstanceState.STOPPING,
+    "DEPROVISIONING": InstanceState.STOPPING,
+}
+PREEMPTED, DELETED = "compute.instances.preempted", "delete"  # kinds of operations that end a VM
+
+
+def view_of(found: Any) -> InstanceView:
+    """One VM. Raises KeyError or ValueError if it is incomplete or not ours."""
+    zone = found.zone.rpartition("/")[2]
+    token, tags = vm_request.told({item.key: item.value for item in found.metadata.items})
+    network = found.network_interfaces[0] if found.network_interfaces else None
+    outside = [a.nat_i_p for a in network.access_configs if a.nat_i_p] if network is not None else []
+    return InstanceView(
+        id=InstanceId(vm_id(found.name, zone)),
+        token=token,
+        pool=Pool("gcp", region_of(zone), zone, found.machine_type.rpartition("/")[2]),
+        market=Market.SPOT if found.scheduling.provisioning_model == "SPOT" else Market.ON_DEMAND,
+        state=STATES[found.status],
+        launched_at=datetime.fromisoformat(found.creation_timestamp),
+        tags=tags,
+        address=(network.network_i_p or None) if network is not None else None,
+        public_address=outside[0] if outside else None,
+    )
+
+
+# ---- Provider
+
+ORDER_SECONDS = 15.0  # for which a launch waits for its operation
+PAGE = 500
+ENDED_SECONDS = 3600.0  # for which ended VMs are told
+log = structlog.get_logger(room="gcp")
+
+
+class GcpProvider:
+    """Zones of one project."""
+
+    name = "gcp"
+
+    def __init__(self, settings: GcpSettings, host: ProviderHost) -> None:
+        self._settings = settings
+        self._host = host
+        self._gcp = Clients(settings)
+        self._market = VmMarket(settings, self._gcp, host.clock)
+        self._there: dict[InstanceId, InstanceView] = {}  # as last listed: one that has ended is not listed any more
+        self._ended: dict[InstanceId, InstanceView] = {}
+        self._early_seconds = settings.notice_seconds
+        notice_seconds = float(settings.notice_seconds or vm_request.NOTICE_SECONDS)
+        self.capabilities = Capabilities(notice_seconds, "gcp", BillingRule(minimum_seconds=60.0))
+        self.witness = None
+
+    def offers(self) -> Sequence[Offer]:
+        """Allowed types in zones with a subnetwork, both markets. A listed offer may still lack capacity."""
+        return self._market.offers()
+
+    # ---- instances
+
+    def launch(self, plan: LaunchPlan) -> InstanceView:
+        """One VM, by exactly one call of `insert`, or by two if the early notice is refused."""
+        try:
+            return self._launched(plan)
+        except Invalid as e:
+            if not (self._early_seconds and re.search("preemption_?notice_?duration", str(e), re.IGNORECASE)):
+                raise
+            log.warning("early_notice.refused", instead=f"{vm_request.NOTICE_SECONDS} s", reason=str(e))
+            self._early_seconds = 0
+            self.capabilities = replace(self.capabilities, notice_seconds=float(vm_request.NOTICE_SECONDS))
+        return self._launched(plan)
+
+    def _launched(self, plan: LaunchPlan) -> InstanceView:
+        if (ended := self._ended.get(self._id(plan))) is not None:
+            return ended
+        body = compute_v1.Instance(vm_request.vm(plan, self._settings, self._host.family, self._early_seconds))
+        what = f"insert {plan.pool}"
+        with calling(what):
+            request = compute_v1.InsertInstanceRequest(
+                project=self._settings.project,
+                zone=plan.pool.zone,
+                instance_resource=body,
+                request_id=vm_request.request_id_of(plan.token),
+            )
+            try:
+                operation = self._gcp.instances.insert_unary(request, **ONCE)
+            except GoogleAPICallError as e:
+                if error_codes.code_of(e) != EXISTS:
+                    raise
+                return self._made(plan)
+        self._raise_failure(self._waited(operation, plan.pool.zone), what)
+        return self._made(plan)
+
+    def _id(self, plan: LaunchPlan) -> InstanceId:
+        return InstanceId(vm_id(vm_request.name_of(plan.token), plan.pool.zone))
+
+    def _waited(self, operation: Any, zone: str) -> Any:
+        """The operation when it is done, or as it is after some seconds."""
+        if operation.status == compute_v1.Operation.Status.DONE:
+            return operation
+        request = compute_v1.WaitZoneOperationRequest(project=self._settings.project, zone=zone, operation=operation.name)
+        try:
+            with calling("wait"):
+                return self._gcp.operations.wait(request, retry=None, timeout=ORDER_SECONDS)
+        except ProviderError:  # it goes on all the same: the listing will tell
+            return operation
+
+    def _raise_failure(self, operation: Any, what: str) -> None:
+        if operation.error.errors:
+            raise error_codes.of_operation(operation.error.errors, what)
+
+    def _made(self, plan: LaunchPlan) -> InstanceView:
+        """The VM of an order that was taken, now or before; as ended if it is not there any more."""
+        request = compute_v1.GetInstanceRequest(
+            project=self._settings.project, zone=plan.pool.zone, instance=vm_request.name_of(plan.token)
+        )
+        try:
+            with calling("get"):
+                view = view_of(self._gcp.instances.get(request, **ONCE))
+        except UnknownToProvider:
+            now = self._host.clock.now()
+            gone = InstanceView(
+                self._id(plan), plan.token, plan.pool, plan.market, InstanceState.GONE, now, ended_at=now, tags=dict(plan.tags)
+            )
+            return self._ended.setdefault(gone.id, gone)
+        if view.pool != plan.pool or view.token != plan.token:
+            raise Invalid(f"{view.id} is there already, as {view.pool}: a repeated order has to be the same")
+        self._there[view.id] = view
+        return view
+
+    def terminate(self, instance: InstanceId) -> None:
+        """Order the VM's end."""
+        name, _, zone = instance.partition(".")
+        request = compute_v1.DeleteInstanceRequest(project=self._settings.project, zone=zone, instance=name)
+        try:
+            with calling(f"delete {instance}"):
+                self._gcp.instances.delete_unary(request, **ONCE)
+        except UnknownToProvider:
+            return  # ended long ago
+
+    def describe(self) -> Listing:
+        """All VMs of the family, by label, and those that ended lately. Complete only if every zone and entry could be read."""
+        found: dict[InstanceId, InstanceView] = {}
+        complete = True
+        filtered = f'labels.{vm_request.FAMILY_LABEL}="{self._host.family}"'
+        request = compute_v1.AggregatedListInstancesRequest(project=self._settings.project, filter=filtered, max_results=PAGE)
+        pages = None
+        while True:
+            try:
+                with calling("aggregatedList"):
+                    pages = pages or iter(self._gcp.instances.aggregated_list(request, **ONCE).pages)
+                    page = next(pages, None)
+                    scopes = [] if page is None else list(page.items.values())
+            except ProviderError:
+                if not found:
+                    raise
+                return Listing([*found.values(), *self._ended.values()], complete=False)
+            if page is None:
+                break
+            complete = complete and not page.unreachables and not any(_is_unreachable(s) for s in scopes)
+            for entry in (e for scope in scopes for e in scope.instances):
+                try:
+                    view = view_of(entry)
+                    found[view.id] = view
+                except (KeyError, ValueError):
+                    complete = False
+        if complete:
+            self._note_ended(found)
+        return Listing([*found.values(), *self._ended.values()], complete)
+
+    def _note_ended(self, found: Mapping[InstanceId, InstanceView]) -> None:
+        """VMs that were there and are not: one question tells of all of them how they ended."""
+        now = self._host.clock.now()
+        gone = [view for view in self._there.values() if view.id not in found]
+        reasons = self._ends() if gone else {}
+        for view in gone:
+            at, kind = reasons.get(view.id, (now, DELETED))
+            ended_at, reclaimed = max(at, view.launched_at), kind == PREEMPTED
+            self._ended[view.id] = replace(view, state=InstanceState.GONE, ended_at=ended_at, reclaimed=reclaimed)
+        self._there = dict(found)
+        self._ended = {
+            view.id: view for view in self._ended.values() if view.ended_at is None or _age(view, now) < ENDED_SECONDS
+        }
+
+    def _ends(self) -> dict[InstanceId, tuple[datetime, str]]:
+        """When and by what VMs ended, as far as Google tells. A preemption counts, not the deletion that it leads to."""
+        wanted = " OR ".join(f'(operationType="{kind}")' for kind in (PREEMPTED, DELETED))
+        request = compute_v1.AggregatedListGlobalOperationsRequest(
+            project=self._settings.project, filter=wanted, max_results=PAGE
+        )
+        told: dict[InstanceId, tuple[datetime, str]] = {}
+        with calling("operations.aggregatedList"):
+            for _, scope in self._gcp.all_operations.aggregated_list(request, **ONCE):
+                for op in scope.operations:
+                    known = InstanceId(vm_id(op.target_link.rpartition("/")[2], op.zone))
+                    if told.get(known, (None, ""))[1] != PREEMPTED:
+                        told[known] = datetime.fromisoformat(op.end_time or op.insert_time), op.operation_type
+        return told
+
+    # ---- the store
+
+    def outlet(self, instance: InstanceId) -> socket.socket:
+        """A plain socket: the network decides."""
+        del instance
+        return socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+
+    def store_access(self, job: str, attempt: int) -> StoreAccess:
+        """The store's address. The machine's own account has the rights in it."""
+        del job, attempt
+        return StoreAccess(self._host.store_url, self._settings.store_options)
+
+    def check_inputs(self, job: str, inputs: Sequence[str]) -> None:
+        """The machine's account reads them, or not: nobody can tell here."""
+
+    def credentials(self, job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
+        """Nobody asks: `store_access` is not renewed."""
+        del job, attempt, inputs
+        raise Invalid("the provider gcp hands out no credentials yet")
+
+
+def _is_unreachable(scope: Any) -> bool:
+    return bool(scope.warning.code == "UNREACHABLE")
+
+
+def _age(view: InstanceView, now: datetime) -> float:
+    return 0.0 if view.ended_at is None else (now - view.ended_at).total_seconds()

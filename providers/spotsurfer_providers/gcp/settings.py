@@ -1,0 +1,73 @@
+"""Settings of the provider `gcp`: the table `[provider.gcp]`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from spotsurfer_providers import cloud_settings
+from spotsurfer_providers.cloud_settings import Address, like
+
+TABLE = "provider.gcp"
+OWN_LABELS = frozenset(f"spotsurfer-{x}" for x in ("family", "token", "job", "attempt"))  # set by us
+LABELS_MAX = 64 - len(OWN_LABELS)  # of a resource
+DEFAULT_TYPES = ("c2d-standard-*", "n2-standard-*", "n2-highmem-*", "n2d-standard-*", "n2d-highmem-*")
+NOTICE_SECONDS_MAX = 120
+
+Project = Annotated[str, like(r"([a-z][a-z0-9.-]{0,61}[a-z0-9]:)?[a-z][a-z0-9-]{4,28}[a-z0-9]", "my-project-123456")]
+Zone = Annotated[str, like(r"[a-z]+(-[a-z]+)+\d+-[a-z0-9]+", "us-central1-a")]
+Subnetwork = Annotated[
+    str, like(r"(projects/[^/]+/)?regions/[a-z0-9-]+/subnetworks/[a-z0-9-]+", "regions/us-central1/subnetworks/spotsurfer")
+]
+Account = Annotated[
+    str, like(r"[a-z0-9-]+@[a-z0-9.:-]+\.gserviceaccount\.com", "spotsurfer-machine@my-project.iam.gserviceaccount.com")
+]
+Image = Annotated[
+    str,
+    like(r"projects/[^/]+/global/images/(family/)?[a-z0-9-]+", "projects/debian-cloud/global/images/family/debian-12"),
+]
+Wildcard = Annotated[str, like(r"[a-z0-9*?-]+", "n2-standard-4 or n2-*")]
+Label = Annotated[str, like(r"[a-z0-9_-]{0,63}", "assembly (small letters, digits, _ and -)")]
+
+
+class GcpSettings(BaseModel):
+    """config.example.toml explains each key to operators."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    project: Project
+    subnets: dict[Zone, Subnetwork] = Field(min_length=1)  # zone -> subnetwork; zones of several regions may be there
+    machine_account: Account
+    image: Image = "projects/debian-cloud/global/images/family/debian-12"
+    machine_types: list[Wildcard] = Field(default_factory=lambda: list(DEFAULT_TYPES), min_length=1)
+    disk_gib: int = Field(40, ge=10, le=65536)
+    notice_seconds: int = Field(NOTICE_SECONDS_MAX, ge=0, le=NOTICE_SECONDS_MAX)  # of the early notice; 0 = not asked for
+    external_address: bool = False
+    network_tags: list[Label] = Field(default_factory=list)
+    labels: dict[str, Label] = Field(default_factory=dict, max_length=LABELS_MAX)
+    store_options: dict[str, str] = Field(default_factory=dict)  # machines' options for the store, in obstore's names
+    endpoint_url: Address | None = None  # of Compute Engine, for tests: called without credentials
+
+    @model_validator(mode="after")
+    def _whole(self) -> GcpSettings:
+        for zone, subnet in self.subnets.items():
+            if f"regions/{region_of(zone)}/" not in subnet:
+                raise ValueError(
+                    f"subnets gives zone {zone} the subnetwork {subnet!r}, which is not of region {region_of(zone)}"
+                )
+        for name in self.labels:
+            if name in OWN_LABELS or name.startswith("goog"):
+                raise ValueError(f"labels has {name!r}, which is taken: choose another name")
+        return self
+
+
+def region_of(zone: str) -> str:
+    """The region of a zone: its name without the last part."""
+    return zone.rpartition("-")[0]
+
+
+def read_settings(table: Mapping[str, object]) -> GcpSettings:
+    """Settings from their table. Raises ConfigError: one sentence with the key and the expected value."""
+    return cloud_settings.read(GcpSettings, table, TABLE)

@@ -1,0 +1,110 @@
+"""Compute Engine as offers: machine types by zone, from the API once a day, with prices of the shipped table.
+
+The number of calls does not grow with jobs or machines.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from google.cloud import compute_v1
+
+from spotsurfer.model.errors import Invalid
+from spotsurfer.model.market import NO_GPUS, Gpus, Market, Offer, Pool
+from spotsurfer.ports.clock import Clock
+from spotsurfer_providers.answer_memory import Memory
+from spotsurfer_providers.catalog import google_prices
+from spotsurfer_providers.gcp.clients import ONCE, Clients
+from spotsurfer_providers.gcp.error_codes import calling
+from spotsurfer_providers.gcp.settings import GcpSettings, region_of
+
+DAY_SECONDS = 86400.0
+PAGE = 500
+_MIB = 1 << 20
+_GIB = 1 << 30
+# Chip and memory of one GPU, by the name in a machine type ("GPU machine types", Compute Engine's documentation); a type with
+# another one, or with parts of one, offers none that a job can ask for.
+GPUS = {
+    "nvidia-l4": ("l4", 24 * _GIB),
+    "nvidia-tesla-a100": ("a100", 40 * _GIB),
+    "nvidia-a100-80gb": ("a100", 80 * _GIB),
+    "nvidia-h100-80gb": ("h100", 80 * _GIB),
+    "nvidia-h100-mega-80gb": ("h100", 80 * _GIB),
+    "nvidia-h200-141gb": ("h200", 141 * _GIB),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TypeSeen:
+    """A machine type in one zone."""
+
+    name: str
+    zone: str
+    cpus: int
+    memory_bytes: int
+    gpus: Gpus = NO_GPUS
+
+
+def type_of(found: Any) -> TypeSeen:
+    """A machine type of the API."""
+    return TypeSeen(found.name, found.zone, found.guest_cpus, found.memory_mb * _MIB, _gpus(found.accelerators))
+
+
+def _gpus(accelerators: Iterable[Any]) -> Gpus:
+    found = [(a.guest_accelerator_type, a.guest_accelerator_count) for a in accelerators]
+    if len(found) != 1 or found[0][0] not in GPUS:
+        return NO_GPUS
+    chip, memory_bytes = GPUS[found[0][0]]
+    return Gpus(chip, found[0][1], memory_bytes)
+
+
+def offers_of(types: Iterable[TypeSeen], prices: Mapping[tuple[str, str], tuple[int, int | None]]) -> list[Offer]:
+    """An offer for each (zone, type) and market that has a price. `prices`: standard and spot, by region and type."""
+    offers: list[Offer] = []
+    for kind in sorted(types, key=lambda t: (t.zone, t.name)):
+        region = region_of(kind.zone)
+        listed, spot = prices.get((region, kind.name), (0, None))
+        if not listed:
+            continue
+        pool, size = Pool("gcp", region, kind.zone, kind.name), (kind.cpus, kind.memory_bytes)
+        offers.append(Offer(pool, Market.ON_DEMAND, listed, listed, *size, gpus=kind.gpus))
+        if spot is not None:
+            offers.append(Offer(pool, Market.SPOT, spot, listed, *size, gpus=kind.gpus))
+    return offers
+
+
+class VmMarket:
+    """Reads only. Methods raise ProviderError and its children."""
+
+    def __init__(self, settings: GcpSettings, clients: Clients, clock: Clock) -> None:
+        self._settings = settings
+        self._gcp = clients
+        self._memory = Memory(clock)
+
+    def offers(self) -> list[Offer]:
+        """Possible orders now: allowed types, in zones with a subnetwork."""
+        return offers_of(self._memory.get("types", DAY_SECONDS, self._types), google_prices())
+
+    def _types(self) -> list[TypeSeen]:
+        request = compute_v1.AggregatedListMachineTypesRequest(
+            project=self._settings.project, filter="isSharedCpu = false", max_results=PAGE
+        )
+        with calling("machineTypes.aggregatedList"):
+            scopes = self._gcp.machine_types.aggregated_list(request, **ONCE)
+            found = [type_of(t) for _, scope in scopes for t in scope.machine_types if self._is_allowed(t)]
+        if not found:
+            wanted, zones = ", ".join(self._settings.machine_types), ", ".join(sorted(self._settings.subnets))
+            raise Invalid(f"no machine type in {zones} matches {wanted}: check [provider.gcp] subnets, machine_types")
+        return found
+
+    def _is_allowed(self, found: Any) -> bool:
+        wanted = any(fnmatch.fnmatchcase(found.name, pattern) for pattern in self._settings.machine_types)
+        return (
+            wanted
+            and found.zone in self._settings.subnets
+            and found.architecture in ("", "X86_64")
+            and not found.deprecated.state
+        )

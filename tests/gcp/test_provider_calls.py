@@ -1,0 +1,201 @@
+"""What the provider gcp orders, and what it makes of answers: lost, late, partial and bad ones."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from spotsurfer_providers.gcp import provider as gcp_provider
+from spotsurfer_providers.gcp.provider import GcpProvider
+from structlog.testing import capture_logs
+from support import gcp
+from support.gce.cloud import Refused
+from support.gce.server import TestGce
+from support.provider_contract import Bench
+
+from spotsurfer.model.errors import Invalid, NoCapacity, ProviderDenied, ProviderError, QuotaExceeded, Throttled
+from spotsurfer.model.market import Gpus, Market
+from spotsurfer.ports.provider import InstanceState, InstanceView, LaunchPlan
+
+INSERT, LIST = "compute.instances.insert", "compute.instances.aggregatedList"
+
+
+def plan(of: GcpProvider, market: Market = Market.SPOT, kind: str = "n2-standard-4", zone: str = "us-central1-a") -> LaunchPlan:
+    offer = next(o for o in of.offers() if (o.market, o.pool.instance_type, o.pool.zone) == (market, kind, zone))
+    return LaunchPlan(secrets.token_hex(16), offer.pool, market, "#!/bin/sh\n", {"spotsurfer:job": "a"})
+
+
+def gone(of: GcpProvider, view: InstanceView) -> InstanceView:
+    return Bench(of, wait_seconds=5.0).wait_gone(view.id)
+
+
+def test_a_spot_vm_is_deleted_with_its_disk_and_asks_for_the_early_notice(gce: TestGce, tmp_path: Path) -> None:
+    of = gcp.provider(gce, tmp_path)
+    wanted = plan(of)
+    of.launch(wanted)
+    (vm,) = gce.cloud.vms.values()
+    assert vm.body["scheduling"] == {
+        "provisioningModel": "SPOT", "instanceTerminationAction": "DELETE", "automaticRestart": False,
+        "onHostMaintenance": "TERMINATE", "preemptionNoticeDuration": {"seconds": "120"},
+    }  # fmt: skip
+    assert [d["autoDelete"] for d in vm.body["disks"]] == [True]
+    assert of.capabilities.notice_seconds == 120.0
+
+
+def test_where_google_knows_no_early_notice_the_order_goes_without_and_it_is_said(gce: TestGce, tmp_path: Path) -> None:
+    of = gcp.provider(gce, tmp_path)
+    gce.cloud.early_notice = False
+    with capture_logs() as said:
+        of.launch(plan(of))
+        of.launch(plan(of))
+    assert [e["event"] for e in said] == ["early_notice.refused"]
+    assert Counter(gce.calls)[INSERT] == 3
+    assert of.capabilities.notice_seconds == 30.0
+    told = [{i["key"]: i["value"] for i in vm.body["metadata"]["items"]} for vm in gce.cloud.vms.values()]
+    assert [t["spotsurfer-notice-seconds"] for t in told] == ["30", "30"]
+
+
+def test_a_standard_vm_stays(gce: TestGce, tmp_path: Path) -> None:
+    of = gcp.provider(gce, tmp_path, notice_seconds=0)
+    view = of.launch(plan(of, Market.ON_DEMAND))
+    (vm,) = gce.cloud.vms.values()
+    assert vm.body["scheduling"]["provisioningModel"] == "STANDARD"
+    assert (view.market, of.capabilities.notice_seconds) == (Market.ON_DEMAND, 30.0)
+
+
+def test_offers_are_of_allowed_types_in_zones_of_ours_with_gpus_and_prices_of_each_region(gce: TestGce, tmp_path: Path) -> None:
+    offers = gcp.provider(gce, tmp_path).offers()
+    assert {o.pool.instance_type for o in offers} == {"n2-standard-2", "n2-standard-4", "g2-standard-4"}
+    assert {o.pool.region for o in offers} == {"us-central1", "europe-west4"}
+    gpus = {o.gpus for o in offers if o.pool.instance_type == "g2-standard-4"}
+    assert gpus == {Gpus("l4", 1, 24 << 30)}
+    prices = {
+        o.pool.region: o.price_usd_micros_per_hour
+        for o in offers
+        if o.market is Market.ON_DEMAND and "2-standard-2" in o.pool.instance_type
+    }
+    assert prices == {"us-central1": 97118, "europe-west4": 106_916}
+
+
+def test_a_lost_answer_of_insert_gives_one_vm(gce: TestGce, tmp_path: Path) -> None:
+    of = gcp.provider(gce, tmp_path)
+    wanted = plan(of)
+    gce.answers[INSERT] = [None]
+    with pytest.raises(ProviderError):
+        of.launch(wanted)
+    again = gcp.provider(gce, tmp_path).launch(wanted)
+    assert [v.token for v in of.describe().instances] == [again.token] == [wanted.token]
+    assert len(gce.cloud.vms) == 1
+
+
+def test_an_order_that_google_forgot_is_known_by_its_name(gce: TestGce, tmp_path: Path) -> None:
+    of = gcp.provider(gce, tmp_path)
+    first = of.launch(wanted := plan(of))
+    gce.cloud.requests.clear()
+    assert gcp.provider(gce, tmp_path).launch(wanted).id == first.id
+    assert len(gce.cloud.vms) == 1
+
+
+def test_a_zone_without_capacity_is_told_by_the_operation(gce: TestGce, tmp_path: Path) -> None:
+    of = gcp.provider(gce, tmp_path)
+    gce.cloud.exhausted.add(("us-central1-a", "n2-standard-4"))
+    with pytest.raises(
+        NoCapacity, match="ZONE_RESOURCE_POOL_EXHAUSTED: The zone 'projects/test-project/zones/us-central1-a' does not"
+    ):
+        of.launch(plan(of))
+    assert of.launch(plan(of, zone="us-central1-b")).pool.zone == "us-central1-b"
+    assert len(gce.cloud.vms) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "kind"),
+    [
+        (403, "quotaExceeded", QuotaExceeded),
+        (403, "rateLimitExceeded", Throttled),
+        (429, "rateLimitExceeded", Throttled),
+        (403, "forbidden", ProviderDenied),
+        (400, "invalid", Invalid),
+        (503, "backendError", ProviderError),
+        (500, "internalError", ProviderError),
+    ],
+)
+def test_refusals(status: int, reason: str, kind: type[ProviderError], gce: TestGce, tmp_path: Path) -> None:
+    of = gcp.provider(gce, tmp_path)
+    wanted = plan(of)
+    gce.answers[INSERT] = [Refused(status, reason, "No such luck.")]
+    with pytest.raises(ProviderError, match=f"insert .*{reason}: .*No such luck") as e:
+        of.launch(wanted)
+    assert type(e.value) is kind
+    assert Counter(gce.calls)[INSERT] == 1, "an order is sent once"
+
+
+def test_a_preemption_is_told_from_a_deletion_and_neither_is_listed_by_google(gce: TestGce, tmp_path: Path) -> None:
+    of = gcp.provider(gce, tmp_path)
+    taken, ended = of.launch(plan(of)), of.launch(plan(of))
+    gce.cloud.preempt(taken.id.partition(".")[0], taken.pool.zone)
+    of.terminate(ended.id)
+    views = gone(of, taken), gone(of, ended)
+    assert [v.reclaimed for v in views] == [True, False]
+    assert all(v.ended_at is not None and v.ended_at >= v.launched_at for v in views)
+
+
+def test_a_partial_listing_loses_none(gce: TestGce, tmp_path: Path) -> None:
+    of = gcp.provider(gce, tmp_path)
+    here, there = of.launch(plan(of)), of.launch(plan(of, zone="europe-west4-a"))
+    assert of.describe().complete
+    gce.cloud.unreachable.add("europe-west4-a")
+    listing = of.describe()
+    assert not listing.complete
+    assert here.id in {v.id for v in listing.instances}
+    gce.cloud.unreachable.clear()
+    listing = of.describe()
+    assert listing.complete
+    assert {v.id for v in listing.instances if v.state is not InstanceState.GONE} == {here.id, there.id}
+
+
+def test_a_page_that_does_not_come_makes_the_listing_incomplete(gce: TestGce, tmp_path: Path) -> None:
+    of = gcp.provider(gce, tmp_path)
+    for _ in range(3):
+        of.launch(plan(of))
+    gce.cloud.page = 1
+    assert len(of.describe().instances) == 3
+    gce.answers[LIST] = [..., Refused(503, "backendError", "later")]  # type: ignore[list-item]
+    listing = of.describe()
+    assert (len(listing.instances), listing.complete) == (1, False)
+
+
+def test_a_vm_that_is_not_ours_is_no_instance(gce: TestGce, tmp_path: Path) -> None:
+    of = gcp.provider(gce, tmp_path)
+    of.launch(plan(of))
+    other = gcp.provider(gce, tmp_path, family="0d0d0d")
+    assert other.describe().instances == []
+    (vm,) = gce.cloud.vms.values()
+    vm.body["metadata"]["items"] = []
+    assert not of.describe().complete, "what can't be read may be one of ours"
+
+
+def test_an_order_that_takes_long_is_pending(gce: TestGce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of = gcp.provider(gce, tmp_path)
+    monkeypatch.setattr(gcp_provider, "ORDER_SECONDS", 0.2)
+    gce.cloud.order_seconds, gce.cloud.boot_seconds = 3.0, 3.0
+    wanted, began = plan(of), time.monotonic()
+    assert of.launch(wanted).state is InstanceState.PENDING
+    assert time.monotonic() - began < 2.0
+
+
+@pytest.mark.parametrize("machines", [1, 10, 100])
+def test_calls_of_a_look_do_not_grow_with_machines(machines: int, gce: TestGce, tmp_path: Path) -> None:
+    of = gcp.provider(gce, tmp_path)
+    gce.cloud.order_seconds = gce.cloud.stop_seconds = 0.0
+    views = [of.launch(plan(of)) for _ in range(machines)]
+    gce.calls.clear()
+    assert len(of.describe().instances) == machines
+    assert Counter(gce.calls) == {LIST: 1}
+    for view in views:
+        gce.cloud.preempt(view.id.partition(".")[0], view.pool.zone)
+    gce.calls.clear()
+    assert sum(v.reclaimed for v in of.describe().instances) == machines
+    assert Counter(gce.calls) == {LIST: 1, "compute.globalOperations.aggregatedList": 1}
