@@ -21,6 +21,7 @@ from spotsurfer.model.errors import ConfigError, DiskFull, HostUnfit, Invalid, N
 from spotsurfer.model.job import InstanceId
 from spotsurfer.model.market import Market, Offer, Pool
 from spotsurfer.ports.provider import (
+    USER_DATA_BYTES_MAX,
     BillingRule,
     Capabilities,
     Credentials,
@@ -42,7 +43,6 @@ from spotsurfer_providers.local.host_checks import check_host
 from spotsurfer_providers.local.object_gateway.server import BUCKET
 from spotsurfer_providers.local.settings import LocalSettings
 
-USER_DATA_BYTES_MAX = 16 << 10
 OUTLET_SECONDS = 5.0
 _BOX_ID = re.compile(r"box-[0-9a-f]{12}")
 _STATES = {

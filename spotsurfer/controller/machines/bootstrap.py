@@ -26,9 +26,8 @@ from spotsurfer_wire import json_codec
 from spotsurfer_wire.messages import AgentConfig
 
 from spotsurfer.model.errors import ConfigError
-from spotsurfer.ports.provider import MACHINE_BASE, StoreAccess
+from spotsurfer.ports.provider import MACHINE_BASE, USER_DATA_BYTES_MAX, StoreAccess
 
-USER_DATA_BYTES_MAX = 16 << 10  # of AWS; others allow more
 FETCH_TRIES = 40  # with growing pauses about fifteen minutes: a network that is down for longer stays down
 REPORT_SECONDS = 1800  # a machine ends itself if its agent wrote no report by then
 PRESIGNED_SECONDS = 3600
