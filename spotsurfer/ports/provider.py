@@ -168,7 +168,11 @@ class Provider(Protocol):
     """
 
     name: str
-    capabilities: Capabilities
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do; may change when the cloud turns out to know less than was hoped for."""
+        ...
 
     @property
     def witness(self) -> Witness | None:

@@ -8,16 +8,30 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from google.auth.exceptions import DefaultCredentialsError, TransportError
 from spotsurfer_providers.gcp import provider as gcp_provider
+from spotsurfer_providers.gcp.error_codes import translated
 from spotsurfer_providers.gcp.provider import GcpProvider
 from structlog.testing import capture_logs
 from support import gcp
 from support.gce.cloud import Refused
+from support.gce.document import document
 from support.gce.server import TestGce
 from support.provider_contract import Bench
 
-from spotsurfer.model.errors import Invalid, NoCapacity, ProviderDenied, ProviderError, QuotaExceeded, Throttled
+from spotsurfer.controller.machines.circuit_breaker import Guarded
+from spotsurfer.model.errors import (
+    CredentialsExpired,
+    Invalid,
+    NoCapacity,
+    ProviderDenied,
+    ProviderError,
+    QuotaExceeded,
+    Throttled,
+)
+from spotsurfer.model.job import InstanceId
 from spotsurfer.model.market import Gpus, Market
+from spotsurfer.ports.clock import SystemClock
 from spotsurfer.ports.provider import InstanceState, InstanceView, LaunchPlan
 
 INSERT, LIST = "compute.instances.insert", "compute.instances.aggregatedList"
@@ -53,7 +67,7 @@ def test_where_google_knows_no_early_notice_the_order_goes_without_and_it_is_sai
         of.launch(plan(of))
     assert [e["event"] for e in said] == ["early_notice.refused"]
     assert Counter(gce.calls)[INSERT] == 3
-    assert of.capabilities.notice_seconds == 30.0
+    assert Guarded(of, SystemClock()).capabilities.notice_seconds == of.capabilities.notice_seconds == 30.0
     told = [{i["key"]: i["value"] for i in vm.body["metadata"]["items"]} for vm in gce.cloud.vms.values()]
     assert [t["spotsurfer-notice-seconds"] for t in told] == ["30", "30"]
 
@@ -118,6 +132,8 @@ def test_a_zone_without_capacity_is_told_by_the_operation(gce: TestGce, tmp_path
         (429, "rateLimitExceeded", Throttled),
         (403, "forbidden", ProviderDenied),
         (400, "invalid", Invalid),
+        (404, "notFound", Invalid),
+        (400, "resourceNotReady", ProviderError),
         (503, "backendError", ProviderError),
         (500, "internalError", ProviderError),
     ],
@@ -140,6 +156,68 @@ def test_a_preemption_is_told_from_a_deletion_and_neither_is_listed_by_google(gc
     views = gone(of, taken), gone(of, ended)
     assert [v.reclaimed for v in views] == [True, False]
     assert all(v.ended_at is not None and v.ended_at >= v.launched_at for v in views)
+
+
+def test_an_order_that_is_not_seen_yet_is_no_vm_that_has_ended(
+    gce: TestGce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = gcp.provider(gce, tmp_path)
+    monkeypatch.setattr(gcp_provider, "ORDER_SECONDS", 0.3)
+    gce.cloud.order_seconds = 2.0
+    gce.answers["compute.instances.get"] = [Refused(404, "notFound", "not yet")]
+    wanted = plan(of)
+    with pytest.raises(ProviderError, match="not there yet"):
+        of.launch(wanted)
+    assert of.launch(wanted).state is not InstanceState.GONE
+    assert len(gce.cloud.vms) == 1
+
+
+def test_one_of_which_google_tells_no_end_is_neither_there_nor_gone(gce: TestGce, tmp_path: Path) -> None:
+    of = gcp.provider(gce, tmp_path)
+    view = of.launch(plan(of))
+    vm = gce.cloud.vms.pop((view.id.partition(".")[0], view.pool.zone))
+    assert of.describe().instances == []
+    gce.cloud.vms[view.id.partition(".")[0], view.pool.zone] = vm  # the listing lagged
+    assert [v.id for v in of.describe().instances] == [view.id]
+
+
+def test_ends_that_cant_be_asked_for_make_the_listing_incomplete(gce: TestGce, tmp_path: Path) -> None:
+    of = gcp.provider(gce, tmp_path)
+    view = of.launch(plan(of))
+    gce.cloud.preempt(view.id.partition(".")[0], view.pool.zone)
+    gce.answers["compute.globalOperations.aggregatedList"] = [Refused(403, "forbidden", "no")] * 3
+    wait = time.monotonic() + 5
+    while (listing := of.describe()).complete:
+        assert time.monotonic() < wait
+    assert listing.instances == []
+    gce.answers.clear()
+    assert gone(of, view).reclaimed
+
+
+def test_a_zone_that_cant_be_asked_offers_nothing_until_it_can(gce: TestGce, tmp_path: Path) -> None:
+    of = gcp.provider(gce, tmp_path)
+    gce.cloud.unreachable.add("europe-west4-a")
+    assert {o.pool.region for o in of.offers()} == {"us-central1"}
+    gce.cloud.unreachable.clear()
+    gce.calls.clear()
+    assert {o.pool.region for o in of.offers()} == {"us-central1", "europe-west4"}
+    assert gce.calls == ["compute.machineTypes.list"], "what is known is not asked again"
+
+
+def test_an_id_that_is_none_of_ours_is_no_error_to_end(gce: TestGce, tmp_path: Path) -> None:
+    of = gcp.provider(gce, tmp_path)
+    of.terminate(InstanceId("garbage"))
+    of.terminate(InstanceId("ss-1.mars-north1-a"))
+    assert gce.cloud.vms == {}
+
+
+def test_states_are_those_of_the_api() -> None:
+    assert gcp_provider.STATES.keys() == set(document()["schemas"]["Instance"]["properties"]["status"]["enum"])
+
+
+def test_a_network_that_is_down_is_not_a_lack_of_credentials() -> None:
+    assert type(translated(TransportError("no route"), "get")) is ProviderError  # type: ignore[no-untyped-call]
+    assert type(translated(DefaultCredentialsError("none"), "get")) is CredentialsExpired  # type: ignore[no-untyped-call]
 
 
 def test_a_partial_listing_loses_none(gce: TestGce, tmp_path: Path) -> None:
@@ -180,7 +258,7 @@ def test_a_vm_that_is_not_ours_is_no_instance(gce: TestGce, tmp_path: Path) -> N
 def test_an_order_that_takes_long_is_pending(gce: TestGce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     of = gcp.provider(gce, tmp_path)
     monkeypatch.setattr(gcp_provider, "ORDER_SECONDS", 0.2)
-    gce.cloud.order_seconds, gce.cloud.boot_seconds = 3.0, 3.0
+    gce.cloud.order_seconds, gce.cloud.boot_seconds = 2.0, 2.0
     wanted, began = plan(of), time.monotonic()
     assert of.launch(wanted).state is InstanceState.PENDING
     assert time.monotonic() - began < 2.0

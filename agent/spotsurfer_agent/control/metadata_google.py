@@ -22,6 +22,7 @@ HEADERS = {"Metadata-Flavor": "Google"}
 NOTICE_SECONDS = 30.0  # without an early notice
 MAINTENANCE_SECONDS = 60.0  # before the VM is stopped, at least
 WAIT_SECONDS = 60  # for news; then it is asked again
+AT_ONCE_SECONDS = 0.5
 TAKEN, KEPT = "TERMINATE_ON_HOST_MAINTENANCE", ("NONE", "MIGRATE_ON_HOST_MAINTENANCE")  # a live migration ends nothing
 
 
@@ -31,18 +32,24 @@ class Google:
     def __init__(self, base_url: str, now: Callable[[], float] = clock.monotonic) -> None:
         self._base_url, self._now = base_url, now
         self._etag = self._name = ""
+        self._answered_at: float | None = None
 
     def notice(self) -> ServiceNotice | None:
         """The notice in force, None: there is none."""
-        asked_at = self._now()
+        asked_at, answered_before = self._now(), self._answered_at
         seen = self._look()
-        waited = self._now() - asked_at  # the answer came when something had changed, and seconds count from the request
+        now = self._answered_at = self._now()
         if seen.get("preempted") == "TRUE":
-            return ServiceNotice(INTERRUPTION, "preempted", waited + _notice_seconds(seen))
-        event = str(seen.get("maintenanceEvent", "NONE"))
-        if event not in KEPT:  # also one that we don't know
-            return ServiceNotice(INTERRUPTION, event, waited + MAINTENANCE_SECONDS if event == TAKEN else None)
-        return None
+            content, notice_seconds = "preempted", _notice_seconds(seen)
+        elif (event := str(seen.get("maintenanceEvent", "NONE"))) not in KEPT:  # also one that we don't know
+            content, notice_seconds = event, MAINTENANCE_SECONDS if event == TAKEN else 0.0
+        else:
+            return None
+        if answered_before is None:
+            return ServiceNotice(INTERRUPTION, content, None)  # it may have come long before this agent
+        # An answer that came at once tells of a change since the one before; else the change woke us.
+        since = answered_before if now - asked_at < AT_ONCE_SECONDS else now
+        return ServiceNotice(INTERRUPTION, content, notice_seconds - (asked_at - since))  # from the request on
 
     def instance(self) -> str:
         """Name and zone, which the controller needs both for a call."""

@@ -7,10 +7,8 @@ from typing import Any
 
 import google.auth
 from google.auth.credentials import AnonymousCredentials
-from google.auth.exceptions import GoogleAuthError
 from google.cloud import compute_v1
 
-from spotsurfer.model.errors import ConfigError
 from spotsurfer_providers.gcp.settings import GcpSettings
 
 SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
@@ -29,12 +27,7 @@ class Clients:
     def _credentials(self) -> Any:
         if self._settings.endpoint_url is not None:
             return AnonymousCredentials()  # type: ignore[no-untyped-call]
-        try:
-            return google.auth.default(scopes=SCOPES)[0]
-        except GoogleAuthError as e:
-            raise ConfigError(
-                f"no Google credentials ({e}): `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS"
-            ) from e
+        return google.auth.default(scopes=SCOPES)[0]  # raises GoogleAuthError in the call that needs them first
 
     def _client(self, kind: Any) -> Any:
         options = {"api_endpoint": self._settings.endpoint_url} if self._settings.endpoint_url is not None else None

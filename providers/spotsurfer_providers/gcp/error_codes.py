@@ -8,12 +8,12 @@ the order is repeated with its name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from google.api_core.exceptions import GoogleAPICallError, GoogleAPIError
-from google.auth.exceptions import GoogleAuthError
+from google.auth.exceptions import GoogleAuthError, TransportError
 from requests.exceptions import RequestException
 
 from spotsurfer.model.errors import (
@@ -28,6 +28,7 @@ from spotsurfer.model.errors import (
 )
 
 EXISTS = "alreadyExists"  # an earlier call used the name: see GcpProvider.launch
+UNKNOWN_ZONE = "Unknown zone"  # in the text of an `invalid`
 
 _CODES: dict[type[ProviderError], tuple[str, ...]] = {
     NoCapacity: (
@@ -70,14 +71,17 @@ _CODES: dict[type[ProviderError], tuple[str, ...]] = {
         "parseError",
         "required",
         "unsupportedOperation",
-        "resourceInUseByAnotherResource",
         "INVALID_USAGE",
         "INVALID_FIELD_VALUE",
         "INVALID_ARGUMENT",
         "UNSUPPORTED_OPERATION",
-        "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
     ),
 }
+# These pass by themselves, whatever their status says.
+_CODES[ProviderError] = (
+    "resourceNotReady", "RESOURCE_NOT_READY", "resourceInUseByAnotherResource", "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
+    "backendError", "internalError", "INTERNAL_ERROR",
+)  # fmt: skip
 KINDS: dict[str, type[ProviderError]] = {code: kind for kind, codes in _CODES.items() for code in codes}
 # Where an answer has no reason that we know: by its status.
 STATUSES: dict[int, type[ProviderError]] = {
@@ -88,7 +92,7 @@ STATUSES: dict[int, type[ProviderError]] = {
 REMEDIES: dict[type[ProviderError], str] = {
     QuotaExceeded: "ask Google for more (IAM & Admin, Quotas), or lower limits.instances_max",
     CredentialsExpired: "renew the controller's credentials (`gcloud auth application-default login`), check this host's clock",
-    ProviderDenied: "compare the roles of the controller's account with docs/design/providers.md",
+    ProviderDenied: "give the controller's account the right that is named",
     Invalid: "check [provider.gcp]",
 }  # fmt: skip
 
@@ -107,18 +111,27 @@ def calling(what: str) -> Iterator[None]:
 def translated(error: Exception, what: str) -> ProviderError:
     """Our error for one of the libraries'."""
     if isinstance(error, GoogleAuthError):
-        return _made(CredentialsExpired, what, str(error))
+        passes = isinstance(error, TransportError) or error.retryable
+        return _made(ProviderError if passes else CredentialsExpired, what, str(error))
     if not isinstance(error, GoogleAPICallError):
         return _made(ProviderError, what, str(error))
     code = code_of(error)
     kind = KINDS.get(code) or STATUSES.get(error.code or 0, ProviderError)
-    return _made(kind, what, f"{code or error.code}: {error.message}")
+    return _made(kind, what, f"{code or error.code}: {_message(error)}")
 
 
 def code_of(error: GoogleAPICallError) -> str:
     """Google's reason; empty if the answer has none."""
-    found = error.errors[0].get("reason", "") if error.errors and isinstance(error.errors[0], dict) else ""
-    return str(found)
+    return str(_first(error).get("reason", ""))
+
+
+def _message(error: GoogleAPICallError) -> str:
+    """Google's words; the library puts the request's address before them."""
+    return str(_first(error).get("message") or error.message)
+
+
+def _first(error: GoogleAPICallError) -> Mapping[str, Any]:
+    return error.errors[0] if error.errors and isinstance(error.errors[0], dict) else {}
 
 
 def of_operation(errors: Sequence[Any], what: str) -> ProviderError:

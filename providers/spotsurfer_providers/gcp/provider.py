@@ -2,14 +2,15 @@
 
 It orders one VM of one pool at a time, because our policy chooses the pool. It sends each call that changes something once; the
 caller decides before a repetition. `insert` answers before the VM is there: what went wrong stands in an operation, for which
-a launch waits for some seconds, because nearly all refusals for want of capacity come at once.
+a launch waits for some seconds. A refusal that comes later shows as a VM that never is in the listing.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -44,6 +45,7 @@ from spotsurfer_providers.gcp.vm_market import VmMarket
 # "TERMINATED" is a VM that was stopped: its disk is there and costs, and somebody may start it again. One that has ended is
 # not listed any more.
 STATES = {
+    "PENDING": InstanceState.PENDING,
     "PROVISIONING": InstanceState.PENDING,
     "STAGING": InstanceState.PENDING,
     "RUNNING": InstanceState.RUNNING,
@@ -52,6 +54,7 @@ STATES = {
     "STOPPING": InstanceState.STOPPING,
     "SUSPENDING": InstanceState.STOPPING,
     "SUSPENDED": InstanceState.STOPPING,
+    "STOPPED": InstanceState.STOPPING,
     "TERMINATED": InstanceState.STOPPING,
     "DEPROVISIONING": InstanceState.STOPPING,
 }
@@ -61,7 +64,7 @@ PREEMPTED, DELETED = "compute.instances.preempted", "delete"  # kinds of operati
 def view_of(found: Any) -> InstanceView:
     """One VM. Raises KeyError or ValueError if it is incomplete or not ours."""
     zone = found.zone.rpartition("/")[2]
-    token, tags = vm_request.told({item.key: item.value for item in found.metadata.items})
+    token, tags = vm_request.read_metadata({item.key: item.value for item in found.metadata.items})
     network = found.network_interfaces[0] if found.network_interfaces else None
     outside = [a.nat_i_p for a in network.access_configs if a.nat_i_p] if network is not None else []
     return InstanceView(
@@ -79,7 +82,9 @@ def view_of(found: Any) -> InstanceView:
 
 # ---- Provider
 
-ORDER_SECONDS = 15.0  # for which a launch waits for its operation
+ORDER_SECONDS, ORDER_TRIES = 12.0, 3  # for which a launch waits for its operation
+END_PAGES_MAX = 20  # of operations, the newest first
+DONE = compute_v1.Operation.Status.DONE
 PAGE = 500
 ENDED_SECONDS = 3600.0  # for which ended VMs are told
 log = structlog.get_logger(room="gcp")
@@ -95,7 +100,7 @@ class GcpProvider:
         self._host = host
         self._gcp = Clients(settings)
         self._market = VmMarket(settings, self._gcp, host.clock)
-        self._there: dict[InstanceId, InstanceView] = {}  # as last listed: one that has ended is not listed any more
+        self._last_seen: dict[InstanceId, InstanceView] = {}  # Google lists no VM that has ended
         self._ended: dict[InstanceId, InstanceView] = {}
         self._early_seconds = settings.notice_seconds
         notice_seconds = float(settings.notice_seconds or vm_request.NOTICE_SECONDS)
@@ -125,49 +130,54 @@ class GcpProvider:
             return ended
         body = compute_v1.Instance(vm_request.vm(plan, self._settings, self._host.family, self._early_seconds))
         what = f"insert {plan.pool}"
-        with calling(what):
-            request = compute_v1.InsertInstanceRequest(
-                project=self._settings.project,
-                zone=plan.pool.zone,
-                instance_resource=body,
-                request_id=vm_request.request_id_of(plan.token),
-            )
-            try:
-                operation = self._gcp.instances.insert_unary(request, **ONCE)
-            except GoogleAPICallError as e:
-                if error_codes.code_of(e) != EXISTS:
-                    raise
-                return self._made(plan)
-        self._raise_failure(self._waited(operation, plan.pool.zone), what)
-        return self._made(plan)
+        try:
+            with calling(what):
+                request = compute_v1.InsertInstanceRequest(
+                    project=self._settings.project,
+                    zone=plan.pool.zone,
+                    instance_resource=body,
+                    request_id=vm_request.request_id_of(plan.token),
+                )
+                try:
+                    operation = self._gcp.instances.insert_unary(request, **ONCE)
+                except GoogleAPICallError as e:
+                    if error_codes.code_of(e) != EXISTS:
+                        raise
+                    return self._ordered(plan, is_done=False)
+        except UnknownToProvider as e:  # an image, a subnetwork, an account
+            raise Invalid(str(e)) from e
+        operation = self._waited(operation, plan.pool.zone)
+        if operation.error.errors:
+            raise error_codes.of_operation(operation.error.errors, what)
+        return self._ordered(plan, is_done=operation.status == DONE)
 
     def _id(self, plan: LaunchPlan) -> InstanceId:
         return InstanceId(vm_id(vm_request.name_of(plan.token), plan.pool.zone))
 
     def _waited(self, operation: Any, zone: str) -> Any:
-        """The operation when it is done, or as it is after some seconds."""
-        if operation.status == compute_v1.Operation.Status.DONE:
-            return operation
-        request = compute_v1.WaitZoneOperationRequest(project=self._settings.project, zone=zone, operation=operation.name)
-        try:
-            with calling("wait"):
-                return self._gcp.operations.wait(request, retry=None, timeout=ORDER_SECONDS)
-        except ProviderError:  # it goes on all the same: the listing will tell
-            return operation
+        """The operation when it is done, or as it is after some seconds. `wait` may answer at once, says its reference."""
+        for _ in range(ORDER_TRIES):
+            if operation.status == DONE:
+                break
+            request = compute_v1.WaitZoneOperationRequest(project=self._settings.project, zone=zone, operation=operation.name)
+            try:
+                with calling("wait"):
+                    operation = self._gcp.operations.wait(request, retry=None, timeout=ORDER_SECONDS / ORDER_TRIES)
+            except ProviderError:  # it goes on all the same: the listing will tell
+                continue
+        return operation
 
-    def _raise_failure(self, operation: Any, what: str) -> None:
-        if operation.error.errors:
-            raise error_codes.of_operation(operation.error.errors, what)
-
-    def _made(self, plan: LaunchPlan) -> InstanceView:
-        """The VM of an order that was taken, now or before; as ended if it is not there any more."""
+    def _ordered(self, plan: LaunchPlan, *, is_done: bool) -> InstanceView:
+        """The VM of an order that was taken, now or before. One that is not there any more has ended, if the order is done."""
         request = compute_v1.GetInstanceRequest(
             project=self._settings.project, zone=plan.pool.zone, instance=vm_request.name_of(plan.token)
         )
         try:
             with calling("get"):
                 view = view_of(self._gcp.instances.get(request, **ONCE))
-        except UnknownToProvider:
+        except UnknownToProvider as e:
+            if not is_done:
+                raise ProviderError(f"{self._id(plan)} was ordered and is not there yet") from e
             now = self._host.clock.now()
             gone = InstanceView(
                 self._id(plan), plan.token, plan.pool, plan.market, InstanceState.GONE, now, ended_at=now, tags=dict(plan.tags)
@@ -175,18 +185,23 @@ class GcpProvider:
             return self._ended.setdefault(gone.id, gone)
         if view.pool != plan.pool or view.token != plan.token:
             raise Invalid(f"{view.id} is there already, as {view.pool}: a repeated order has to be the same")
-        self._there[view.id] = view
+        self._last_seen[view.id] = view
         return view
 
     def terminate(self, instance: InstanceId) -> None:
         """Order the VM's end."""
         name, _, zone = instance.partition(".")
+        if not zone:
+            return  # no id of ours
         request = compute_v1.DeleteInstanceRequest(project=self._settings.project, zone=zone, instance=name)
         try:
             with calling(f"delete {instance}"):
                 self._gcp.instances.delete_unary(request, **ONCE)
         except UnknownToProvider:
             return  # ended long ago
+        except Invalid as e:
+            if error_codes.UNKNOWN_ZONE not in str(e):
+                raise
 
     def describe(self) -> Listing:
         """All VMs of the family, by label, and those that ended lately. Complete only if every zone and entry could be read."""
@@ -204,7 +219,7 @@ class GcpProvider:
             except ProviderError:
                 if not found:
                     raise
-                return Listing([*found.values(), *self._ended.values()], complete=False)
+                return self._listing(found, complete=False)
             if page is None:
                 break
             complete = complete and not page.unreachables and not any(_is_unreachable(s) for s in scopes)
@@ -214,38 +229,47 @@ class GcpProvider:
                     found[view.id] = view
                 except (KeyError, ValueError):
                     complete = False
-        if complete:
-            self._note_ended(found)
-        return Listing([*found.values(), *self._ended.values()], complete)
+        return self._listing(found, complete=complete and self._note_ended(found))
 
-    def _note_ended(self, found: Mapping[InstanceId, InstanceView]) -> None:
-        """VMs that were there and are not: one question tells of all of them how they ended."""
+    def _listing(self, found: Mapping[InstanceId, InstanceView], *, complete: bool) -> Listing:
+        return Listing(list({**self._ended, **found}.values()), complete)
+
+    def _note_ended(self, found: Mapping[InstanceId, InstanceView]) -> bool:
+        """VMs that were there and are not: one question tells how they ended. False: it could not be asked.
+
+        One of which Google tells no end is left out, and asked for again: listings may lag.
+        """
         now = self._host.clock.now()
-        gone = [view for view in self._there.values() if view.id not in found]
-        reasons = self._ends() if gone else {}
-        for view in gone:
-            at, kind = reasons.get(view.id, (now, DELETED))
-            ended_at, reclaimed = max(at, view.launched_at), kind == PREEMPTED
-            self._ended[view.id] = replace(view, state=InstanceState.GONE, ended_at=ended_at, reclaimed=reclaimed)
-        self._there = dict(found)
-        self._ended = {
-            view.id: view for view in self._ended.values() if view.ended_at is None or _age(view, now) < ENDED_SECONDS
-        }
+        gone = {id_: view for id_, view in self._last_seen.items() if id_ not in found}
+        try:
+            ends = self._ends(gone) if gone else {}
+        except ProviderError as e:
+            log.warning("ends.unknown", reason=str(e))
+            return False
+        for id_, (at, kind) in ends.items():
+            ended_at, reclaimed = max(at, gone[id_].launched_at), kind == PREEMPTED
+            self._ended[id_] = replace(gone[id_], state=InstanceState.GONE, ended_at=ended_at, reclaimed=reclaimed)
+        self._last_seen = {**{id_: view for id_, view in gone.items() if id_ not in ends}, **found}
+        self._ended = {id_: v for id_, v in self._ended.items() if id_ not in found and _age(v, now) < ENDED_SECONDS}
+        return True
 
-    def _ends(self) -> dict[InstanceId, tuple[datetime, str]]:
-        """When and by what VMs ended, as far as Google tells. A preemption counts, not the deletion that it leads to."""
+    def _ends(self, gone: Collection[InstanceId]) -> dict[InstanceId, tuple[datetime, str]]:
+        """When and by what these VMs ended, as far as Google tells. A preemption counts, not the deletion that it leads to."""
         wanted = " OR ".join(f'(operationType="{kind}")' for kind in (PREEMPTED, DELETED))
         request = compute_v1.AggregatedListGlobalOperationsRequest(
-            project=self._settings.project, filter=wanted, max_results=PAGE
+            project=self._settings.project, filter=wanted, order_by="creationTimestamp desc", max_results=PAGE
         )
-        told: dict[InstanceId, tuple[datetime, str]] = {}
+        ends: dict[InstanceId, tuple[datetime, str]] = {}
         with calling("operations.aggregatedList"):
-            for _, scope in self._gcp.all_operations.aggregated_list(request, **ONCE):
-                for op in scope.operations:
+            pages = iter(self._gcp.all_operations.aggregated_list(request, **ONCE).pages)
+            for page in itertools.islice(pages, END_PAGES_MAX):
+                for op in (o for scope in page.items.values() for o in scope.operations if "/instances/" in o.target_link):
                     known = InstanceId(vm_id(op.target_link.rpartition("/")[2], op.zone))
-                    if told.get(known, (None, ""))[1] != PREEMPTED:
-                        told[known] = datetime.fromisoformat(op.end_time or op.insert_time), op.operation_type
-        return told
+                    if known in gone and ends.get(known, (None, ""))[1] != PREEMPTED:
+                        ends[known] = datetime.fromisoformat(op.end_time or op.insert_time), op.operation_type
+                if len(ends) == len(gone):
+                    break
+        return ends
 
     # ---- the store
 

@@ -29,7 +29,9 @@ Image = Annotated[
     like(r"projects/[^/]+/global/images/(family/)?[a-z0-9-]+", "projects/debian-cloud/global/images/family/debian-12"),
 ]
 Wildcard = Annotated[str, like(r"[a-z0-9*?-]+", "n2-standard-4 or n2-*")]
+LabelKey = Annotated[str, like(r"[a-z][a-z0-9_-]{0,62}", "project (small letters, digits, _ and -)")]
 Label = Annotated[str, like(r"[a-z0-9_-]{0,63}", "assembly (small letters, digits, _ and -)")]
+NetworkTag = Annotated[str, like(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", "spotsurfer-machine")]
 
 
 class GcpSettings(BaseModel):
@@ -45,8 +47,8 @@ class GcpSettings(BaseModel):
     disk_gib: int = Field(40, ge=10, le=65536)
     notice_seconds: int = Field(NOTICE_SECONDS_MAX, ge=0, le=NOTICE_SECONDS_MAX)  # of the early notice; 0 = not asked for
     external_address: bool = False
-    network_tags: list[Label] = Field(default_factory=list)
-    labels: dict[str, Label] = Field(default_factory=dict, max_length=LABELS_MAX)
+    network_tags: list[NetworkTag] = Field(default_factory=list)
+    labels: dict[LabelKey, Label] = Field(default_factory=dict, max_length=LABELS_MAX)
     store_options: dict[str, str] = Field(default_factory=dict)  # machines' options for the store, in obstore's names
     endpoint_url: Address | None = None  # of Compute Engine, for tests: called without credentials
 

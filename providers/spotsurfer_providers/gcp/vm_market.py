@@ -8,11 +8,13 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import structlog
 from google.cloud import compute_v1
 
-from spotsurfer.model.errors import Invalid
+from spotsurfer.model.errors import Invalid, ProviderError
 from spotsurfer.model.market import NO_GPUS, Gpus, Market, Offer, Pool
 from spotsurfer.ports.clock import Clock
 from spotsurfer_providers.answer_memory import Memory
@@ -22,6 +24,7 @@ from spotsurfer_providers.gcp.error_codes import calling
 from spotsurfer_providers.gcp.settings import GcpSettings, region_of
 
 DAY_SECONDS = 86400.0
+log = structlog.get_logger(room="gcp")
 PAGE = 500
 _MIB = 1 << 20
 _GIB = 1 << 30
@@ -85,20 +88,28 @@ class VmMarket:
         self._memory = Memory(clock)
 
     def offers(self) -> list[Offer]:
-        """Possible orders now: allowed types, in zones with a subnetwork."""
-        return offers_of(self._memory.get("types", DAY_SECONDS, self._types), google_prices())
-
-    def _types(self) -> list[TypeSeen]:
-        request = compute_v1.AggregatedListMachineTypesRequest(
-            project=self._settings.project, filter="isSharedCpu = false", max_results=PAGE
-        )
-        with calling("machineTypes.aggregatedList"):
-            scopes = self._gcp.machine_types.aggregated_list(request, **ONCE)
-            found = [type_of(t) for _, scope in scopes for t in scope.machine_types if self._is_allowed(t)]
-        if not found:
+        """Possible orders now: allowed types, in zones with a subnetwork. A zone that can't be asked offers nothing now."""
+        types: list[TypeSeen] = []
+        failure: ProviderError | None = None
+        for zone in self._settings.subnets:
+            try:
+                types += self._memory.get(zone, DAY_SECONDS, partial(self._types, zone))
+            except ProviderError as e:
+                log.warning("machine_types.unknown", zone=zone, reason=str(e))
+                failure = e
+        if not types and failure is not None:
+            raise failure
+        if not types:
             wanted, zones = ", ".join(self._settings.machine_types), ", ".join(sorted(self._settings.subnets))
             raise Invalid(f"no machine type in {zones} matches {wanted}: check [provider.gcp] subnets, machine_types")
-        return found
+        return offers_of(types, google_prices())
+
+    def _types(self, zone: str) -> list[TypeSeen]:
+        request = compute_v1.ListMachineTypesRequest(
+            project=self._settings.project, zone=zone, filter="isSharedCpu = false", max_results=PAGE
+        )
+        with calling("machineTypes.list"):
+            return [type_of(t) for t in self._gcp.machine_types.list(request, **ONCE) if self._is_allowed(t)]
 
     def _is_allowed(self, found: Any) -> bool:
         wanted = any(fnmatch.fnmatchcase(found.name, pattern) for pattern in self._settings.machine_types)

@@ -21,6 +21,7 @@ from spotsurfer_providers.gcp.settings import GcpSettings
 FAMILY_LABEL = "spotsurfer-family"
 TOKEN_KEY, TAGS_KEY = "spotsurfer-token", "spotsurfer-tags"  # of the metadata: labels know no capitals and points
 NOTICE_SECONDS = 30  # of a spot VM without the early notice
+HYPERDISK_FAMILIES = frozenset({"c4", "c4d", "n4", "n4d"})  # "Machine series comparison"
 EARLY_NOTICE = "preemption_notice_duration"
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"  # what the VM may do, its account's roles say
 _REQUESTS = uuid.UUID("5b0c1f6e-7d7c-4f4e-9c1c-0a1d6a4c8f11")  # a space of names of our own
@@ -44,7 +45,6 @@ def vm(plan: LaunchPlan, settings: GcpSettings, family: str, notice_seconds: int
         raise Invalid(f"there is no subnetwork in {plan.pool.zone}; add one to [provider.gcp] subnets")
     metadata = {
         "startup-script": plan.user_data,
-        "enable-guest-attributes": "TRUE",  # where the guest's SSH host keys are told
         "block-project-ssh-keys": "TRUE",
         "serial-port-enable": "FALSE",
         TOKEN_KEY: plan.token,
@@ -58,7 +58,7 @@ def vm(plan: LaunchPlan, settings: GcpSettings, family: str, notice_seconds: int
     disk = {
         "source_image": settings.image,
         "disk_size_gb": settings.disk_gib,
-        "disk_type": f"zones/{plan.pool.zone}/diskTypes/pd-balanced",
+        "disk_type": f"zones/{plan.pool.zone}/diskTypes/{_disk_type(plan.pool.instance_type)}",
         "labels": _labels(settings, plan, family),
     }
     return {
@@ -66,27 +66,33 @@ def vm(plan: LaunchPlan, settings: GcpSettings, family: str, notice_seconds: int
         "machine_type": f"zones/{plan.pool.zone}/machineTypes/{plan.pool.instance_type}",
         "disks": [{"boot": True, "auto_delete": True, "initialize_params": disk}],
         "network_interfaces": [network],
-        "scheduling": scheduling(plan.market, notice_seconds),
+        "scheduling": scheduling(plan, notice_seconds),
         "service_accounts": [{"email": settings.machine_account, "scopes": [SCOPE]}],
-        "shielded_instance_config": {"enable_vtpm": True, "enable_integrity_monitoring": True},
         "metadata": {"items": [{"key": k, "value": v} for k, v in metadata.items()]},
         "labels": _labels(settings, plan, family),
         "tags": {"items": list(settings.network_tags)},
     }
 
 
-def scheduling(market: Market, notice_seconds: int) -> dict[str, Any]:
+def scheduling(plan: LaunchPlan, notice_seconds: int) -> dict[str, Any]:
     """A spot VM is deleted when Google takes it, with its disk: nothing of it costs anything then.
 
-    No VM is moved by Google alive (`TERMINATE`): a migrated job would not be told, and a GPU can't migrate.
+    No VM is moved by Google alive (`TERMINATE`): a GPU can't be. Standard E2 knows nothing else than a live migration.
     """
-    fixed = {"automatic_restart": False, "on_host_maintenance": "TERMINATE"}
-    if market is not Market.SPOT:
+    is_spot = plan.market is Market.SPOT
+    moves = plan.pool.instance_type.startswith("e2-") and not is_spot
+    fixed = {"automatic_restart": False, "on_host_maintenance": "MIGRATE" if moves else "TERMINATE"}
+    if not is_spot:
         return {**fixed, "provisioning_model": "STANDARD"}
     spot: dict[str, Any] = {**fixed, "provisioning_model": "SPOT", "instance_termination_action": "DELETE"}
     if notice_seconds:
         spot[EARLY_NOTICE] = {"seconds": notice_seconds}
     return spot
+
+
+def _disk_type(machine_type: str) -> str:
+    """Of the root disk: the newest families take no Persistent Disk."""
+    return "hyperdisk-balanced" if machine_type.partition("-")[0] in HYPERDISK_FAMILIES else "pd-balanced"
 
 
 def _labels(settings: GcpSettings, plan: LaunchPlan, family: str) -> dict[str, str]:
@@ -99,7 +105,7 @@ def _label(text: str) -> str:
     return re.sub(r"[^a-z0-9_-]", "_", text.lower())[:63]
 
 
-def told(metadata: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+def read_metadata(metadata: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """Token and tags of a VM, from its metadata. Raises KeyError or ValueError if they are not those of an order of ours."""
     tags = json.loads(metadata[TAGS_KEY])
     if not isinstance(tags, dict):

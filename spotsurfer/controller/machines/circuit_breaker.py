@@ -96,8 +96,12 @@ class Guarded:
         self._clock = clock
         self._breakers: dict[str, Breaker] = {}
         self.name: str = provider.name
-        self.capabilities: Capabilities = provider.capabilities
         self.witness: Witness | None = None if provider.witness is None else _GuardedWitness(provider.witness, self)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Those of the provider, as they are now."""
+        return self._provider.capabilities
 
     def call(self, kind: str, what: Callable[[], T], who: str = "") -> T:
         """Make a call of this kind, or raise Throttled with its last error. `who` takes turns with other callers."""

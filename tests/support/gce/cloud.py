@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta, timezone
 from typing import Any
 
 from spotsurfer_wire import clock
@@ -29,6 +30,7 @@ TYPES: Mapping[str, tuple[int, int, str, int, bool]] = {
     "g2-standard-4": (4, 16384, "nvidia-l4", 1, False),
     "a2-highgpu-1g": (12, 87040, "nvidia-tesla-a100", 1, False),
 }
+PACIFIC = timezone(timedelta(hours=-8))
 ROOT = "https://www.googleapis.com/compute/v1/projects"
 
 
@@ -70,7 +72,7 @@ class Operation:
 
 @dataclass
 class Cloud:
-    """`exhausted`: (zone, type) without capacity; `slow`: zones that can't be read."""
+    """`exhausted`: (zone, type) without capacity; `unreachable`: zones that can't be read."""
 
     boot_seconds: float = 0.1
     stop_seconds: float = 0.1
@@ -105,6 +107,7 @@ class Cloud:
 
     def insert(self, zone: str, body: Json, query: Mapping[str, str]) -> Json:
         """compute.instances.insert"""
+        self._settle()
         name, kind = body.get("name", ""), body.get("machineType", "").rpartition("/")[2]
         request = query.get("requestId", "")
         if request and not re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", request):
@@ -143,8 +146,9 @@ class Cloud:
                 LABEL.fullmatch(x) and x == x.lower() for p in body.get("labels", {}).items() for x in p
             ),
             "resource.scheduling": bool(TYPES.get(kind, ("",) * 5)[2]) and scheduling.get("onHostMaintenance") != "TERMINATE",
-            "resource.scheduling.instanceTerminationAction": "instanceTerminationAction" in scheduling
-            and scheduling.get("provisioningModel") != "SPOT",
+            "resource.scheduling.onHostMaintenance": kind.startswith("e2-")
+            and scheduling.get("provisioningModel") != "SPOT"
+            and scheduling.get("onHostMaintenance") != "MIGRATE",
             "resource.scheduling.automaticRestart": scheduling.get("provisioningModel") == "SPOT"
             and scheduling.get("automaticRestart") is not False,
         }
@@ -179,7 +183,8 @@ class Cloud:
     def all_operations(self, query: Mapping[str, str]) -> Json:
         """compute.globalOperations.aggregatedList"""
         kinds = set(re.findall(r'operationType="([\w.]+)"', query["filter"]))
-        every = [o for o in self.operations if o.kind in kinds]
+        assert query["orderBy"] == "creationTimestamp desc"
+        every = [o for o in reversed(self.operations) if o.kind in kinds]
         return self._pages(query, every, "operations", self._shown, "compute#operationAggregatedList")
 
     def wait(self, zone: str, name: str) -> Json:
@@ -190,11 +195,15 @@ class Cloud:
         time.sleep(max(0.0, min(found.done_at - time.monotonic(), 120.0)))
         return self._shown(found)
 
-    def machine_types(self, query: Mapping[str, str]) -> Json:
-        """compute.machineTypes.aggregatedList"""
+    def machine_types(self, zone: str, query: Mapping[str, str]) -> Json:
+        """compute.machineTypes.list"""
         assert query["filter"] == "isSharedCpu = false"
-        every = [(zone, name) for zone in ZONES for name, kind in TYPES.items() if not kind[4]]
-        return self._pages(query, every, "machineTypes", _machine_type, "compute#machineTypeAggregatedList")
+        if zone in self.unreachable:
+            raise Refused(503, "backendError", "The service is currently unavailable.")
+        shown = [_machine_type(zone, name) for name, kind in TYPES.items() if not kind[4]]
+        first, most = int(query.get("pageToken", "0")), min(int(query.get("maxResults", "500")), self.page)
+        answer: Json = {"kind": "compute#machineTypeList", "items": shown[first : first + most]}
+        return answer | ({"nextPageToken": str(first + most)} if first + most < len(shown) else {})
 
     # ---- parts
 
@@ -263,8 +272,7 @@ def _warning(code: str, zone: str) -> Json:
     return {"code": code, "message": f"There are no results for scope 'zones/{zone}' on this page."}
 
 
-def _machine_type(of: tuple[str, str]) -> Json:
-    zone, name = of
+def _machine_type(zone: str, name: str) -> Json:
     cpus, mib, gpu, count, shared = TYPES[name]
     found: Json = {
         "kind": "compute#machineType",
@@ -279,4 +287,4 @@ def _machine_type(of: tuple[str, str]) -> Json:
 
 
 def _now() -> str:
-    return clock.utc().isoformat(timespec="milliseconds")
+    return clock.utc().astimezone(PACIFIC).isoformat(timespec="milliseconds")  # as Google tells times

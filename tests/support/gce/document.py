@@ -87,7 +87,14 @@ def _problems(schema: Mapping[str, Any], value: Any, at: str) -> Iterator[str]:
                 yield from _problems(known.get(name, others), each, f"{at}.{name}")
             else:
                 yield f"{at}.{name} is unknown"
-    elif "enum" in schema and value not in schema["enum"]:
-        yield f"{at} is {value!r}, not one of its values"
-    elif schema.get("format") in ("int64", "uint64") and kind == "string" and not found.isdigit():
-        yield f"{at} is {value!r}, not a number in text"
+    elif kind == "string":
+        yield from _of_text(schema, str(value), at)
+
+
+def _of_text(schema: Mapping[str, Any], text: str, at: str) -> Iterator[str]:
+    if "enum" in schema and text not in schema["enum"]:
+        yield f"{at} is {text!r}, not one of its values"
+    elif "pattern" in schema and not re.fullmatch(schema["pattern"], text):
+        yield f"{at} is {text!r}, not like {schema['pattern']}"
+    elif schema.get("format") in ("int64", "uint64") and not text.isdigit():
+        yield f"{at} is {text!r}, not a number in text"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from support.gce.cloud import Cloud, Json, Refused
+from support.gce.cloud import ZONES, Cloud, Json, Refused
 from support.gce.document import method, problems
 
 Handler = Callable[[Cloud, dict[str, str], dict[str, str], Json], Json]
@@ -23,7 +23,7 @@ METHODS: dict[str, Handler] = {
     "compute.instances.aggregatedList": lambda cloud, _, query, __: cloud.instances(query),
     "compute.zoneOperations.wait": lambda cloud, path, _, __: cloud.wait(path["zone"], path["operation"]),
     "compute.globalOperations.aggregatedList": lambda cloud, _, query, __: cloud.all_operations(query),
-    "compute.machineTypes.aggregatedList": lambda cloud, _, query, __: cloud.machine_types(query),
+    "compute.machineTypes.list": lambda cloud, path, query, __: cloud.machine_types(path["zone"], query),
 }
 
 
@@ -31,7 +31,8 @@ METHODS: dict[str, Handler] = {
 class TestGce:
     """A running test cloud. `calls`: ids of methods; `answers`: what the next calls get instead of an answer, in order.
 
-    An answer is a refusal, or None for a connection that breaks after the work was done.
+    An answer is a refusal, or None for a connection that breaks after the work was done. `failures`: what this test cloud
+    itself could not do, or was asked wrongly; a test that has some fails.
     """
 
     __test__ = False  # not a test class, whatever its name looks like
@@ -40,6 +41,7 @@ class TestGce:
     cloud: Cloud
     calls: list[str] = field(default_factory=list)
     answers: dict[str, list[Refused | None]] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -73,6 +75,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             }
             self._reply(e.status, {"error": error})
             return
+        except Exception as e:
+            self.gce.failures.append(f"{self.command} {self.path}: {type(e).__name__}: {e}")
+            raise
         if answer is None:
             self.close_connection = True
             return
@@ -89,6 +94,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         instead: Any = planned.pop(0) if planned else ...
         if isinstance(instead, Refused):
             raise instead
+        if "zone" in names and names["zone"] not in ZONES:
+            raise Refused(400, "invalid", f"Invalid value for field 'zone': '{names['zone']}'. Unknown zone.")
         if called.request and (wrong := problems(called.request, body)):
             raise Refused(400, "invalid", f"Invalid JSON payload received. {wrong[0]}")
         with contextlib.nullcontext() if called.id.endswith(".wait") else self.gce.cloud.lock:
@@ -119,3 +126,4 @@ def serve() -> Iterator[TestGce]:
     finally:
         server.shutdown()
         server.server_close()
+    assert not gce.failures, gce.failures
