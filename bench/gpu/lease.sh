@@ -50,7 +50,7 @@ of_guide() { # the guide's commands, and the command `spotsurfer` that they use
     printf '#!/bin/sh\nexec %s -m spotsurfer "$@"\n' "$1" > "$runtime/bin/spotsurfer"
     chmod +x "$runtime/bin/spotsurfer"
     # shellcheck disable=SC2016 # backquotes of Markdown, and shell for later
-    { echo 'trap "kill \$(jobs -p); wait" EXIT'; sed -n '/^```sh$/,/^```$/{/^```/!p}' docs/train-on-spot-gpus.md; } > build/lease/guide.sh
+    { echo 'trap "kill \$(jobs -p) 2>/dev/null || true; wait" EXIT'; sed -n '/^```sh$/,/^```$/{/^```/!p}' docs/train-on-spot-gpus.md; } > build/lease/guide.sh
 }
 
 part() { # NAME SECONDS WORDS…: one part, whose failure does not end the others

@@ -124,6 +124,19 @@ def test_a_zone_without_capacity_is_told_by_the_operation(gce: TestGce, tmp_path
     assert len(gce.cloud.vms) == 1
 
 
+def test_an_order_that_failed_can_be_repeated(gce: TestGce, tmp_path: Path) -> None:
+    """Google shows the failed operation again to whoever asks with the same `requestId`."""
+    of = gcp.provider(gce, tmp_path)
+    wanted = plan(of)
+    gce.cloud.exhausted.add((wanted.pool.zone, wanted.pool.instance_type))
+    for _ in range(2):
+        with pytest.raises(NoCapacity):
+            of.launch(wanted)
+    gce.cloud.exhausted.clear()
+    assert of.launch(wanted).token == wanted.token
+    assert len(gce.cloud.vms) == 1
+
+
 @pytest.mark.parametrize(
     ("status", "reason", "kind"),
     [

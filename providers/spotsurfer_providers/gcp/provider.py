@@ -83,6 +83,7 @@ def view_of(found: Any) -> InstanceView:
 # ---- Provider
 
 ORDER_SECONDS, ORDER_TRIES = 12.0, 3  # for which a launch waits for its operation
+FAILED_MAX = 1000  # orders of which that is remembered
 END_PAGES_MAX = 20  # of operations, the newest first
 DONE = compute_v1.Operation.Status.DONE
 PAGE = 500
@@ -102,6 +103,7 @@ class GcpProvider:
         self._market = VmMarket(settings, self._gcp, host.clock)
         self._last_seen: dict[InstanceId, InstanceView] = {}  # Google lists no VM that has ended
         self._ended: dict[InstanceId, InstanceView] = {}
+        self._failed: dict[str, str] = {}  # token -> the operation by which its last order failed
         self._early_seconds = settings.notice_seconds
         notice_seconds = float(settings.notice_seconds or vm_request.NOTICE_SECONDS)
         self.capabilities = Capabilities(notice_seconds, "gcp", BillingRule(minimum_seconds=60.0))
@@ -136,7 +138,7 @@ class GcpProvider:
                     project=self._settings.project,
                     zone=plan.pool.zone,
                     instance_resource=body,
-                    request_id=vm_request.request_id_of(plan.token),
+                    request_id=vm_request.request_id_of(plan.token, self._failed.get(plan.token, "")),
                 )
                 try:
                     operation = self._gcp.instances.insert_unary(request, **ONCE)
@@ -148,6 +150,7 @@ class GcpProvider:
             raise Invalid(str(e)) from e
         operation = self._waited(operation, plan.pool.zone)
         if operation.error.errors:
+            self._failed = {**dict(list(self._failed.items())[-FAILED_MAX:]), plan.token: operation.name}
             raise error_codes.of_operation(operation.error.errors, what)
         return self._ordered(plan, is_done=operation.status == DONE)
 

@@ -32,9 +32,12 @@ def name_of(token: str) -> str:
     return f"ss-{token}"
 
 
-def request_id_of(token: str) -> str:
-    """Under which Google knows a repeated order again: a UUID (API reference, `requestId`)."""
-    return str(uuid.uuid5(_REQUESTS, token))
+def request_id_of(token: str, failed: str = "") -> str:
+    """Under which Google knows a repeated order again: a UUID (API reference, `requestId`).
+
+    `failed`: the operation by which the order before failed, which Google would only show again.
+    """
+    return str(uuid.uuid5(_REQUESTS, token + failed))
 
 
 def vm(plan: LaunchPlan, settings: GcpSettings, family: str, notice_seconds: int) -> dict[str, Any]:
