@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+NOTICE_SECONDS = 30  # of a spot VM without an early notice
 NOTICE_ATTRIBUTE = "spotsurfer-notice-seconds"  # of a spot VM's metadata: how long before its end `preempted` is told
 
 

@@ -12,17 +12,16 @@ from collections.abc import Callable
 from typing import Any
 
 from spotsurfer_wire import clock
-from spotsurfer_wire.google_vm import NOTICE_ATTRIBUTE, vm_id
+from spotsurfer_wire.google_vm import NOTICE_ATTRIBUTE, NOTICE_SECONDS, vm_id
 
 from spotsurfer_agent.control.facts import INTERRUPTION
 from spotsurfer_agent.control.metadata_service import INSTANCE, NoticeError, ServiceNotice, ask
 
 ALL = "/computeMetadata/v1/instance/?recursive=true"
 HEADERS = {"Metadata-Flavor": "Google"}
-NOTICE_SECONDS = 30.0  # without an early notice
 MAINTENANCE_SECONDS = 60.0  # before the VM is stopped, at least
 WAIT_SECONDS = 60  # for news; then it is asked again
-AT_ONCE_SECONDS = 0.5
+AT_ONCE_SECONDS = 0.5  # an answer that took no longer did not wait for news
 TAKEN, KEPT = "TERMINATE_ON_HOST_MAINTENANCE", ("NONE", "MIGRATE_ON_HOST_MAINTENANCE")  # a live migration ends nothing
 
 
@@ -59,17 +58,14 @@ class Google:
 
     def _look(self) -> dict[str, Any]:
         news = f"&wait_for_change=true&timeout_sec={WAIT_SECONDS}&last_etag={self._etag}" if self._etag else ""
+        self._etag = ""  # after a failure the next look waits for nothing
         answer = ask(self._base_url, "GET", ALL + news, HEADERS, WAIT_SECONDS if news else 0.0)
+        if answer.status != 200:
+            raise NoticeError(f"the metadata service answers {answer.status} to {ALL}")
         try:
-            if answer.status != 200:
-                raise NoticeError(f"the metadata service answers {answer.status} to {ALL}")
             seen = json.loads(answer.text)
             self._name = vm_id(str(seen["name"]), str(seen["zone"]))
-        except NoticeError:
-            self._etag = ""  # the next look waits for nothing
-            raise
         except (ValueError, KeyError, TypeError, RecursionError) as e:
-            self._etag = ""
             raise NoticeError(f"the metadata service answers something that can't be read: {e}") from e
         self._etag = answer.etag
         return dict(seen)
@@ -79,4 +75,4 @@ def _notice_seconds(seen: dict[str, Any]) -> float:
     try:
         return max(0.0, float(seen["attributes"][NOTICE_ATTRIBUTE]))
     except (KeyError, TypeError, ValueError):
-        return NOTICE_SECONDS
+        return float(NOTICE_SECONDS)

@@ -10,6 +10,7 @@ import re
 import socket
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -29,6 +30,7 @@ from spotsurfer.ports.provider import (
     ProviderHost,
     StoreAccess,
 )
+from spotsurfer_providers import cloud_listing
 from spotsurfer_providers.aws import run_instances, store_access
 from spotsurfer_providers.aws.clients import Clients
 from spotsurfer_providers.aws.error_codes import MISMATCH, TERMINATED, WOULD_HAVE_WORKED, calling, code_of, translated
@@ -79,6 +81,10 @@ def _ended_at(found: Mapping[str, Any], launched_at: datetime, seen_at: datetime
     said = _WHEN.search(found.get("StateTransitionReason") or "")
     at = datetime.strptime(said.group(1), "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC) if said else seen_at
     return max(at, launched_at)
+
+
+def _entries(page: Mapping[str, Any]) -> tuple[list[Any], bool]:
+    return [i for r in page["Reservations"] for i in r["Instances"]], True
 
 
 # ---- Provider
@@ -160,28 +166,11 @@ class AwsProvider:
 
     def describe(self) -> Listing:
         """All instances of the family, by tag. Complete only if every page came and every entry could be read."""
-        found: list[InstanceView] = []
-        complete = True
         pages = iter(self._pages([{"Name": f"tag:{run_instances.FAMILY_TAG}", "Values": [self._host.family]}]))
-        while True:
-            try:
-                with calling("DescribeInstances"):
-                    page = next(pages, None)
-                    entries = [] if page is None else [i for r in page["Reservations"] for i in r["Instances"]]
-            except ProviderError:
-                if not found:
-                    raise
-                return Listing(found, complete=False)
-            if page is None:
-                break
-            for entry in entries:
-                try:
-                    found.append(self._view(entry))
-                except (KeyError, TypeError, ValueError):
-                    complete = False
-        if complete:
-            self._gone_at = {v.id: self._gone_at[v.id] for v in found if v.id in self._gone_at}
-        return Listing(found, complete)
+        found = cloud_listing.read(pages, partial(calling, "DescribeInstances"), _entries, self._view)
+        if found.complete:
+            self._gone_at = {v.id: self._gone_at[v.id] for v in found.instances if v.id in self._gone_at}
+        return found
 
     def _pages(self, filters: list[dict[str, Any]]) -> Any:
         paginator = self._aws.ec2.get_paginator("describe_instances")

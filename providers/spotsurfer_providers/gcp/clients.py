@@ -10,8 +10,8 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import compute_v1
 
 from spotsurfer_providers.gcp.settings import GcpSettings
+from spotsurfer_providers.gcp.vm_request import SCOPE
 
-SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 SECONDS = 25.0  # of one call
 # Orders are sent once: the caller decides anew before each repetition, also whether another pool is better.
 ONCE: dict[str, Any] = {"retry": None, "timeout": SECONDS}
@@ -27,7 +27,7 @@ class Clients:
     def _credentials(self) -> Any:
         if self._settings.endpoint_url is not None:
             return AnonymousCredentials()  # type: ignore[no-untyped-call]
-        return google.auth.default(scopes=SCOPES)[0]  # raises GoogleAuthError in the call that needs them first
+        return google.auth.default(scopes=[SCOPE])[0]  # raises GoogleAuthError in the call that needs them first
 
     def _client(self, kind: Any) -> Any:
         options = {"api_endpoint": self._settings.endpoint_url} if self._settings.endpoint_url is not None else None
@@ -52,8 +52,3 @@ class Clients:
     def machine_types(self) -> Any:
         """What can be had in which zone."""
         return self._client(compute_v1.MachineTypesClient)
-
-    @cached_property
-    def images(self) -> Any:
-        """Images of disks."""
-        return self._client(compute_v1.ImagesClient)

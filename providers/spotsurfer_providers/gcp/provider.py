@@ -10,15 +10,16 @@ from __future__ import annotations
 import itertools
 import re
 import socket
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import structlog
 from google.api_core.exceptions import GoogleAPICallError
 from google.cloud import compute_v1
-from spotsurfer_wire.google_vm import vm_id
+from spotsurfer_wire.google_vm import NOTICE_SECONDS, vm_id
 
 from spotsurfer.model.errors import Invalid, ProviderError, UnknownToProvider
 from spotsurfer.model.job import InstanceId
@@ -34,6 +35,7 @@ from spotsurfer.ports.provider import (
     ProviderHost,
     StoreAccess,
 )
+from spotsurfer_providers import cloud_listing
 from spotsurfer_providers.gcp import error_codes, vm_request
 from spotsurfer_providers.gcp.clients import ONCE, Clients
 from spotsurfer_providers.gcp.error_codes import EXISTS, calling
@@ -80,6 +82,12 @@ def view_of(found: Any) -> InstanceView:
     )
 
 
+def _entries(page: Any) -> tuple[list[Any], bool]:
+    scopes = list(page.items.values())
+    whole = not page.unreachables and not any(scope.warning.code == "UNREACHABLE" for scope in scopes)
+    return [entry for scope in scopes for entry in scope.instances], whole
+
+
 # ---- Provider
 
 ORDER_SECONDS, ORDER_TRIES = 12.0, 3  # for which a launch waits for its operation
@@ -105,7 +113,7 @@ class GcpProvider:
         self._ended: dict[InstanceId, InstanceView] = {}
         self._failed: dict[str, str] = {}  # token -> the operation by which its last order failed
         self._early_seconds = settings.notice_seconds
-        notice_seconds = float(settings.notice_seconds or vm_request.NOTICE_SECONDS)
+        notice_seconds = float(settings.notice_seconds or NOTICE_SECONDS)
         self.capabilities = Capabilities(notice_seconds, "gcp", BillingRule(minimum_seconds=60.0))
         self.witness = None
 
@@ -122,9 +130,9 @@ class GcpProvider:
         except Invalid as e:
             if not (self._early_seconds and re.search("preemption_?notice_?duration", str(e), re.IGNORECASE)):
                 raise
-            log.warning("early_notice.refused", instead=f"{vm_request.NOTICE_SECONDS} s", reason=str(e))
+            log.warning("early_notice.refused", instead=f"{NOTICE_SECONDS} s", reason=str(e))
             self._early_seconds = 0
-            self.capabilities = replace(self.capabilities, notice_seconds=float(vm_request.NOTICE_SECONDS))
+            self.capabilities = replace(self.capabilities, notice_seconds=float(NOTICE_SECONDS))
         return self._launched(plan)
 
     def _launched(self, plan: LaunchPlan) -> InstanceView:
@@ -150,7 +158,9 @@ class GcpProvider:
             raise Invalid(str(e)) from e
         operation = self._waited(operation, plan.pool.zone)
         if operation.error.errors:
-            self._failed = {**dict(list(self._failed.items())[-FAILED_MAX:]), plan.token: operation.name}
+            self._failed[plan.token] = operation.name
+            if len(self._failed) > FAILED_MAX:
+                del self._failed[next(iter(self._failed))]
             raise error_codes.of_operation(operation.error.errors, what)
         return self._ordered(plan, is_done=operation.status == DONE)
 
@@ -208,34 +218,15 @@ class GcpProvider:
 
     def describe(self) -> Listing:
         """All VMs of the family, by label, and those that ended lately. Complete only if every zone and entry could be read."""
-        found: dict[InstanceId, InstanceView] = {}
-        complete = True
+        listed = cloud_listing.read(self._pages(), partial(calling, "aggregatedList"), _entries, view_of)
+        found = {view.id: view for view in listed.instances}
+        complete = listed.complete and self._note_ended(found)
+        return Listing(list({**self._ended, **found}.values()), complete)
+
+    def _pages(self) -> Iterator[Any]:
         filtered = f'labels.{vm_request.FAMILY_LABEL}="{self._host.family}"'
         request = compute_v1.AggregatedListInstancesRequest(project=self._settings.project, filter=filtered, max_results=PAGE)
-        pages = None
-        while True:
-            try:
-                with calling("aggregatedList"):
-                    pages = pages or iter(self._gcp.instances.aggregated_list(request, **ONCE).pages)
-                    page = next(pages, None)
-                    scopes = [] if page is None else list(page.items.values())
-            except ProviderError:
-                if not found:
-                    raise
-                return self._listing(found, complete=False)
-            if page is None:
-                break
-            complete = complete and not page.unreachables and not any(_is_unreachable(s) for s in scopes)
-            for entry in (e for scope in scopes for e in scope.instances):
-                try:
-                    view = view_of(entry)
-                    found[view.id] = view
-                except (KeyError, ValueError):
-                    complete = False
-        return self._listing(found, complete=complete and self._note_ended(found))
-
-    def _listing(self, found: Mapping[InstanceId, InstanceView], *, complete: bool) -> Listing:
-        return Listing(list({**self._ended, **found}.values()), complete)
+        yield from self._gcp.instances.aggregated_list(request, **ONCE).pages
 
     def _note_ended(self, found: Mapping[InstanceId, InstanceView]) -> bool:
         """VMs that were there and are not: one question tells how they ended. False: it could not be asked.
@@ -293,10 +284,6 @@ class GcpProvider:
         """Nobody asks: `store_access` is not renewed."""
         del job, attempt, inputs
         raise Invalid("the provider gcp hands out no credentials yet")
-
-
-def _is_unreachable(scope: Any) -> bool:
-    return bool(scope.warning.code == "UNREACHABLE")
 
 
 def _age(view: InstanceView, now: datetime) -> float:

@@ -35,7 +35,7 @@ NetworkTag = Annotated[str, like(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", "spotsurfer
 
 
 class GcpSettings(BaseModel):
-    """config.example.toml explains each key to operators."""
+    """What an operator says of one project."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from spotsurfer_wire.google_vm import NOTICE_ATTRIBUTE
+from spotsurfer_wire.google_vm import NOTICE_ATTRIBUTE, NOTICE_SECONDS
 
 from spotsurfer.model.errors import Invalid
 from spotsurfer.model.market import Market
@@ -20,7 +20,6 @@ from spotsurfer_providers.gcp.settings import GcpSettings
 
 FAMILY_LABEL = "spotsurfer-family"
 TOKEN_KEY, TAGS_KEY = "spotsurfer-token", "spotsurfer-tags"  # of the metadata: labels know no capitals and points
-NOTICE_SECONDS = 30  # of a spot VM without the early notice
 HYPERDISK_FAMILIES = frozenset({"c4", "c4d", "n4", "n4d"})  # "Machine series comparison"
 EARLY_NOTICE = "preemption_notice_duration"
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"  # what the VM may do, its account's roles say
@@ -46,6 +45,7 @@ def vm(plan: LaunchPlan, settings: GcpSettings, family: str, notice_seconds: int
         raise Invalid(f"user-data takes {len(plan.user_data.encode())} bytes, {USER_DATA_BYTES_MAX} are allowed")
     if plan.pool.zone not in settings.subnets:
         raise Invalid(f"there is no subnetwork in {plan.pool.zone}; add one to [provider.gcp] subnets")
+    labels = _labels(settings, plan, family)
     metadata = {
         "startup-script": plan.user_data,
         "block-project-ssh-keys": "TRUE",
@@ -62,7 +62,7 @@ def vm(plan: LaunchPlan, settings: GcpSettings, family: str, notice_seconds: int
         "source_image": settings.image,
         "disk_size_gb": settings.disk_gib,
         "disk_type": f"zones/{plan.pool.zone}/diskTypes/{_disk_type(plan.pool.instance_type)}",
-        "labels": _labels(settings, plan, family),
+        "labels": labels,
     }
     return {
         "name": name_of(plan.token),
@@ -72,7 +72,7 @@ def vm(plan: LaunchPlan, settings: GcpSettings, family: str, notice_seconds: int
         "scheduling": scheduling(plan, notice_seconds),
         "service_accounts": [{"email": settings.machine_account, "scopes": [SCOPE]}],
         "metadata": {"items": [{"key": k, "value": v} for k, v in metadata.items()]},
-        "labels": _labels(settings, plan, family),
+        "labels": labels,
         "tags": {"items": list(settings.network_tags)},
     }
 
