@@ -5,16 +5,16 @@ from __future__ import annotations
 import base64
 import json
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, cast
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from support.http_server import HttpServer, running
 
 TOKEN = "ya29.of-the-test"
 _DOCUMENT = json.loads((files("googleapiclient.discovery_cache") / "documents" / "secretmanager.v1.json").read_text())
@@ -22,18 +22,12 @@ _VERSIONS = _DOCUMENT["resources"]["projects"]["resources"]["secrets"]["resource
 ACCESS = _VERSIONS["methods"]["access"]
 
 
-class GcpSecrets(ThreadingHTTPServer):
+class GcpSecrets(HttpServer):
     """`versions`: full names to values, or to a status that is answered instead. `asked`: names in order."""
 
-    daemon_threads = True
-
     def __init__(self, versions: dict[str, bytes | int]) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.versions, self.asked = versions, list[str]()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
 
     def key_file(self, path: Path, project: str) -> Path:
         """A service account's key, whose tokens are fetched from here."""
@@ -102,12 +96,5 @@ def _check(body: dict[str, Any], schema: str) -> None:
 @contextmanager
 def gcp_secrets(versions: dict[str, bytes | int]) -> Iterator[GcpSecrets]:
     """It answers until the block ends."""
-    server = GcpSecrets(versions)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
+    with running(GcpSecrets(versions)) as server:
         yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

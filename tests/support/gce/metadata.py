@@ -10,22 +10,21 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from support.http_server import HttpServer, running
+
 ROOT = "/computeMetadata/v1/instance"
 FLAVOR = "Metadata-Flavor"
 
 
-class MetadataServer(http.server.ThreadingHTTPServer):
+class MetadataServer(HttpServer):
     """`status` and `instead`: what is answered in place of the truth."""
 
-    daemon_threads = True
-
     def __init__(self, values: Mapping[str, Any]) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.values = {"preempted": "FALSE", "maintenanceEvent": "NONE", **values}
         self.version, self.news = 1, threading.Condition()
         self.status = 200
         self.instead: str | None = None
-        self.url = f"http://127.0.0.1:{self.server_port}"
 
     def change(self, values: Mapping[str, Any]) -> None:
         """New values; whoever waits is answered."""
@@ -76,10 +75,5 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 @contextmanager
 def serve(values: Mapping[str, Any]) -> Iterator[MetadataServer]:
     """A server with these values of the VM."""
-    server = MetadataServer(values)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    try:
+    with running(MetadataServer(values)) as server:
         yield server
-    finally:
-        server.shutdown()
-        server.server_close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.server
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from support.gce.cloud import ZONES, Cloud, Json, Refused
 from support.gce.document import method, problems
+from support.http_server import HttpServer, running
 
 Handler = Callable[[Cloud, dict[str, str], dict[str, str], Json], Json]
 METHODS: dict[str, Handler] = {
@@ -116,14 +116,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 @contextmanager
 def serve() -> Iterator[TestGce]:
     """A test cloud without VMs."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    gce = TestGce(f"http://127.0.0.1:{server.server_port}", Cloud())
+    server = HttpServer(_Handler)
+    gce = TestGce(server.url, Cloud())
     server.RequestHandlerClass = type("Handler", (_Handler,), {"gce": gce})
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
+    with running(server):
         yield gce
-    finally:
-        server.shutdown()
-        server.server_close()
     assert not gce.failures, gce.failures

@@ -19,6 +19,8 @@ from email.utils import formatdate
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
+from support.http_server import HttpServer, running
+
 BUCKET = "spotsurfer-tests"
 MATCH = "x-goog-if-generation-match"
 PAGE = 1000
@@ -140,14 +142,8 @@ def _error(code: str, message: str) -> bytes:
 def serve() -> Iterator[dict[str, str]]:
     """Options with which obstore reaches an empty bucket, at `gs://BUCKET/…`."""
     handler = type("Handler", (_Handler,), {"bucket": Bucket()})
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    account = {
-        "gcs_base_url": f"http://127.0.0.1:{server.server_port}", "disable_oauth": True, "client_email": "", "private_key": "",
-        "private_key_id": "",
-    }  # fmt: skip
-    try:
+    with running(HttpServer(handler)) as server:
+        account = {
+            "gcs_base_url": server.url, "disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": "",
+        }  # fmt: skip
         yield {"service_account_key": json.dumps(account), "allow_http": "true"}
-    finally:
-        server.shutdown()
-        server.server_close()
