@@ -15,6 +15,7 @@ from spotsurfer_agent.prepare.inputs.sources import Sources
 from spotsurfer_agent.store.credentials import Claim, Credentials, StoreAccess, wait_for_first
 from spotsurfer_wire import object_keys
 from spotsurfer_wire.crypto import access_secret
+from spotsurfer_wire.input_addresses import OwnStore
 from spotsurfer_wire.messages import AgentConfig, Fetch
 from spotsurfer_wire.sealed_objects import BadHandout, Handout, seal_handout, unseal_handout
 from spotsurfer_wire.store.port import StoreDenied, StoreError
@@ -310,11 +311,11 @@ def test_inputs_are_read_with_them_unless_something_else_is_said(cloud: RoleStor
     hand_out(cloud, "one")
     way = StoreAccess.of(config(cloud))
     way.purse.look()
-    fetch = Fetch("s3://bucket/data/x", "x")
-    assert [s.size for s in Sources({"s3://": cloud.options}, way.purse).look(fetch)] == [5]
+    fetch, store = Fetch("s3://bucket/data/x", "x"), OwnStore("s3://bucket")
+    assert [s.size for s in Sources({"s3://": cloud.options}, way.purse, store).look(fetch)] == [5]
     cloud.rights["theirs"] = ("data/",)
     own = {"access_key_id": "a", "secret_access_key": "b", "token": "theirs"}
-    assert [s.size for s in Sources({"s3://": {**cloud.options, **own}}, way.purse).look(fetch)] == [5]
+    assert [s.size for s in Sources({"s3://": {**cloud.options, **own}}, way.purse, store).look(fetch)] == [5]
     assert [t for _, k, t in cloud.log if k == "data/x"] == ["one", "theirs"]
 
 

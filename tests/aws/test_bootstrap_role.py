@@ -26,7 +26,7 @@ from support.bare_machine import runtime_tarball, started_with
 from support.role_store import ROLE_TOKEN, RoleStore
 
 from spotsurfer.controller.machines import bootstrap
-from spotsurfer.controller.machines.bootstrap import Login, MachineConventions, Source, plain_s3, unit, user_data
+from spotsurfer.controller.machines.bootstrap import Login, MachineConventions, Source, plain_address, unit, user_data
 from spotsurfer.model.errors import ConfigError
 from spotsurfer.ports.provider import StoreAccess
 
@@ -230,7 +230,7 @@ def test_what_is_put_in_is_never_looked_at_again() -> None:
     ],
 )
 def test_the_address_is_the_one_that_obstore_asks(url: str, options: dict[str, str], address: str) -> None:
-    assert plain_s3(url, options, "runtime/x") == address
+    assert plain_address(url, options, "runtime/x") == address
     if "." not in url.removeprefix("s3://"):
         import obstore
         from obstore.store import from_url
@@ -244,8 +244,8 @@ def test_the_address_is_the_one_that_obstore_asks(url: str, options: dict[str, s
 
 
 def test_other_stores_are_refused() -> None:
-    with pytest.raises(ConfigError, match="gs://"):
-        plain_s3("gs://b", {}, "x")
+    with pytest.raises(ConfigError, match="az://"):
+        plain_address("az://b", {}, "x")
 
 
 # ---------------------------------------------------------------- the rest of the machine

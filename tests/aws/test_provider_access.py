@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from spotsurfer_providers.aws.store_access import POLICY_CHARACTERS_MAX, bucket_and_prefix, session_policy
+from spotsurfer_providers.aws.store_access import POLICY_CHARACTERS_MAX, SCHEMES, session_policy
+from spotsurfer_providers.bucket_rights import bucket_and_prefix
 from spotsurfer_wire.input_addresses import OwnStore
 from support import aws
 from support.ec2.client import TestEC2
@@ -143,7 +144,7 @@ def test_the_longest_names_fit() -> None:
 @pytest.mark.parametrize("url", ["file:///srv/store", "gs://bucket/x", "s3:///x"])
 def test_another_store_is_said_at_the_start(url: str) -> None:
     with pytest.raises(ConfigError, match="s3://bucket/prefix"):
-        bucket_and_prefix(url)
+        bucket_and_prefix(url, SCHEMES)
 
 
 @pytest.mark.real

@@ -35,7 +35,7 @@ def amazon(test_ec2: ec2.TestEC2, tmp_path: Path) -> Bench:
 
 @pytest.fixture
 def google(tmp_path: Path) -> Iterator[Bench]:
-    with gce.serve() as cloud:
+    with gce.serve() as cloud, gcp.credentials(cloud, tmp_path):
         tags = {"spotsurfer:job": "Assembly.one-3f9a1c", "spotsurfer:attempt": "1"}  # more than a label may hold
         yield Bench(gcp.provider(cloud, tmp_path), tags=tags, wait_seconds=10.0)
 

@@ -12,7 +12,7 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 from spotsurfer_wire.store.obstore import ObstoreStore, open_store
-from support.gce import storage
+from support.gce import server, storage
 
 Makes = Callable[[Path, ExitStack], ObstoreStore]
 
@@ -41,7 +41,7 @@ def s3(_: Path, stack: ExitStack) -> ObstoreStore:
 
 
 def google(_: Path, stack: ExitStack) -> ObstoreStore:
-    return open_store(f"gs://{storage.BUCKET}/fleet", stack.enter_context(storage.serve()))
+    return open_store(f"gs://{storage.BUCKET}/fleet", stack.enter_context(server.serve()).options())
 
 
 @pytest.fixture(params=[folder, memory, s3, google], ids=lambda make: make.__name__)

@@ -14,8 +14,8 @@ from spotsurfer_providers.gcp.error_codes import translated
 from spotsurfer_providers.gcp.provider import GcpProvider
 from structlog.testing import capture_logs
 from support import gcp
-from support.gce.cloud import Refused
 from support.gce.document import document
+from support.gce.errors import Refused
 from support.gce.server import TestGce
 from support.provider_contract import Bench
 

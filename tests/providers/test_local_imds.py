@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
-from spotsurfer_providers.local.box.metadata_service import Metadata, MetadataServer
+from spotsurfer_providers.local.box.metadata_aws import Metadata, MetadataServer
 from spotsurfer_providers.local.box.network import listening_socket
 
 BASE = "/latest/meta-data/"

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from spotsurfer_providers.gcp.provider import GcpProvider
 from spotsurfer_providers.gcp.settings import read_settings
 from support.gce.cloud import PROJECT, ZONES
 from support.gce.server import TestGce
+from support.gce.storage import BUCKET
 
 from spotsurfer.ports.clock import Clock, SystemClock
 from spotsurfer.ports.provider import ProviderHost
 
-STORE = "gs://spotsurfer-tests/fleet"
+STORE = f"gs://{BUCKET}/fleet"
+MACHINE, JOB = (f"{name}@{PROJECT}.iam.gserviceaccount.com" for name in ("machine", "job"))
 
 
 def table(endpoint: str, **changes: Any) -> dict[str, Any]:
@@ -22,11 +27,21 @@ def table(endpoint: str, **changes: Any) -> dict[str, Any]:
     return {
         "project": PROJECT,
         "subnets": subnets,
-        "machine_account": f"machine@{PROJECT}.iam.gserviceaccount.com",
+        "machine_account": MACHINE,
+        "job_account": JOB,
+        "preemptions": f"projects/{PROJECT}/subscriptions/spotsurfer",
         "machine_types": ["n2-*", "g2-*"],
         "endpoint_url": endpoint,
         **changes,
     }
+
+
+@contextmanager
+def credentials(gce: TestGce, path: Path) -> Iterator[None]:
+    """The default chain finds the controller's account, and never asks this host's metadata service."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(gce.key_file(path / "controller.json")))
+        yield
 
 
 def provider(gce: TestGce, path: Path, family: str = "f0f0f0", clock: Clock | None = None, **changes: Any) -> GcpProvider:

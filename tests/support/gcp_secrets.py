@@ -12,8 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, cast
 
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
+from support.gce import key_file
 from support.http_server import HttpServer, running
 
 TOKEN = "ya29.of-the-test"
@@ -31,19 +30,7 @@ class GcpSecrets(HttpServer):
 
     def key_file(self, path: Path, project: str) -> Path:
         """A service account's key, whose tokens are fetched from here."""
-        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        info = {
-            "type": "service_account",
-            "project_id": project,
-            "private_key_id": "1",
-            "private_key": key.private_bytes(*form).decode(),
-            "client_email": f"test@{project}.example",
-            "client_id": "1",
-            "token_uri": f"{self.url}/token",
-        }
-        path.write_text(json.dumps(info))
-        return path
+        return key_file.write(path, f"test@{project}.example", project, self.url)
 
 
 class _Handler(BaseHTTPRequestHandler):

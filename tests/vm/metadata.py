@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_providers.local.box.metadata_service import Metadata, MetadataHandler, MetadataServer
+from spotsurfer_providers.local.box.metadata_aws import Metadata, MetadataHandler, MetadataServer
 from spotsurfer_providers.local.box.network import CLOUD_ADDRESS, GATEWAY_PORT
 from spotsurfer_providers.local.box.supervisor import Forward
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import http.client
 import json
 import logging
 import os
@@ -10,14 +12,16 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from spotsurfer_wire import clock, json_codec, object_keys
 from spotsurfer_wire.json_codec import ProtocolError
 from spotsurfer_wire.messages import AgentConfig
 from spotsurfer_wire.sealed_objects import CONFIG, HOST_KEY, BadHandout, Handout, unseal_handout
-from spotsurfer_wire.store.obstore import SECRET_OPTIONS, ObstoreStore, fsync, open_store
+from spotsurfer_wire.store.obstore import ObstoreStore, fsync, open_store, secrets_in
 from spotsurfer_wire.store.port import ObjectStore, StoreError
 
 log = logging.getLogger(__name__)
@@ -73,14 +77,16 @@ class Credentials:
         self._said = ""
 
     def __call__(self) -> Any:
-        """An `S3Credential`. Never waits: a thread fetches newer ones if they are due. Raises NoCredentials."""
+        """What obstore calls a credential of this store. Never waits: a thread fetches newer ones if they are due.
+
+        Raises NoCredentials.
+        """
         self._look_beside()
         held = self.held
         if held is None:
             raise NoCredentials(f"no credentials were handed out yet to {self.claim.job}, attempt {self.claim.attempt}")
-        names = ("access_key_id", "secret_access_key", "token")
         # Marked as expired, so that obstore asks again before each request and uses newer ones at once.
-        return {**{name: held.values.get(name) for name in names}, "expires_at": _LONG_AGO}
+        return {**held.values, "expires_at": _LONG_AGO}
 
     def refused(self) -> None:
         """The store refused them: look for newer ones."""
@@ -138,6 +144,8 @@ def _interval(handout: Handout) -> float:
 # ---- Access: how processes of a machine open the store, with user-data's options or with credentials that are handed out
 
 USUAL_METADATA = AgentConfig("", 0, "").metadata_url
+GOOGLE_ACCOUNT = "/computeMetadata/v1/instance/service-accounts/default/token"  # "Authenticate workloads", Compute Engine
+GOOGLE_SECONDS = 5.0
 WAIT_SECONDS = 20.0  # for the first credentials; later the loop asks for them
 
 
@@ -155,8 +163,8 @@ class StoreAccess:
         """From the machine's configuration."""
         url, options, purse = config.store_url, config.store_options, None
         if config.access_secret:
-            own = role_options(options, config.metadata_url)
-            purse = Credentials(Claim(config.job, config.attempt, config.access_secret), lambda: open_store(url, own))
+            own = partial(own_store, url, options, config.metadata_url)
+            purse = Credentials(Claim(config.job, config.attempt, config.access_secret), own)
         return cls(url, options, purse, config.metadata_url)
 
     def open(self) -> ObstoreStore:
@@ -171,17 +179,40 @@ class StoreAccess:
     @classmethod
     def carried(cls, told: Mapping[str, Any]) -> StoreAccess:
         """The reverse of `carry`."""
-        url, own, kept, purse = told["url"], role_options(told["options"], told["metadata_url"]), told["purse"], None
+        url, options, kept, purse = told["url"], told["options"], told["purse"], None
         if kept is not None:
             first = Handout(**kept["first"]) if kept["first"] is not None else None
-            purse = Credentials(Claim(**kept["claim"]), lambda: open_store(url, own), first)
-        return cls(url, told["options"], purse, told["metadata_url"])
+            purse = Credentials(Claim(**kept["claim"]), partial(own_store, url, options, told["metadata_url"]), first)
+        return cls(url, options, purse, told["metadata_url"])
 
 
-def role_options(options: Mapping[str, str], metadata_url: str) -> dict[str, str]:
-    """Options for the store with the machine's own rights: without a key, obstore asks the metadata service (IMDSv2)."""
-    other = {"metadata_endpoint": metadata_url} if metadata_url != USUAL_METADATA else {}
-    return {k: v for k, v in options.items() if k.removeprefix("aws_") not in SECRET_OPTIONS} | other
+def own_store(url: str, options: Mapping[str, str], metadata_url: str) -> ObstoreStore:
+    """The store with the machine's own rights, as its metadata service tells them."""
+    plain = {name: options[name] for name in options.keys() - secrets_in(options)}
+    if urlsplit(url).scheme == "gs":
+        return open_store(url, plain, GoogleAccount(metadata_url))
+    # Without a key, obstore asks the metadata service (IMDSv2).
+    return open_store(url, plain | ({"metadata_endpoint": metadata_url} if metadata_url != USUAL_METADATA else {}))
+
+
+@dataclass(frozen=True, slots=True)
+class GoogleAccount:
+    """The service account of this VM of Google, whose tokens the metadata server keeps and renews.
+
+    obstore would ask it by a name of Google's network, and take a user's key that lies in the image before that.
+    """
+
+    metadata_url: str
+
+    def __call__(self) -> Any:
+        """A `GCSCredential`. Raises OSError, HTTPException, ValueError or KeyError."""
+        connection = http.client.HTTPConnection(urlsplit(self.metadata_url).netloc, timeout=GOOGLE_SECONDS)
+        with contextlib.closing(connection):
+            connection.request("GET", GOOGLE_ACCOUNT, headers={"Metadata-Flavor": "Google"})
+            return {"token": json.load(connection.getresponse())["access_token"], "expires_at": _LONG_AGO}
+
+    def refused(self) -> None:
+        """Does nothing: each request asks for the token."""
 
 
 def wait_for_first(
@@ -223,7 +254,7 @@ def redeem(config: AgentConfig, folder: Path) -> None:
     for name in (CONFIG, HOST_KEY, REPORTED):
         (folder / name).unlink(missing_ok=True)
     key = object_keys.voucher_key(config.job, config.attempt)
-    data = open_store(config.store_url, role_options(config.store_options, config.metadata_url)).get(key)
+    data = own_store(config.store_url, config.store_options, config.metadata_url).get(key)
     if data is None:
         raise StoreError(f"{key} is not there (yet)")
     kept = unseal_handout(data, bytes.fromhex(config.voucher), config.job, config.attempt).values

@@ -38,6 +38,7 @@ from spotsurfer_providers.aws.interruption_queue import Queue
 from spotsurfer_providers.aws.run_instances import TOKEN_TAG
 from spotsurfer_providers.aws.settings import AwsSettings
 from spotsurfer_providers.aws.spot_market import SpotMarket
+from spotsurfer_providers.bucket_rights import bucket_and_prefix
 
 # ---- Views: EC2's answers as instances. Pure.
 
@@ -100,7 +101,7 @@ class AwsProvider:
     name = "aws"
 
     def __init__(self, settings: AwsSettings, host: ProviderHost) -> None:
-        store_access.bucket_and_prefix(host.store_url)  # raises at the start, not at the first launch
+        bucket_and_prefix(host.store_url, store_access.SCHEMES)  # raises at the start, not at the first launch
         self._settings = settings
         self._host = host
         self._aws = Clients(settings)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import takewhile
 from typing import Any
-from urllib.parse import urlsplit
 
 from spotsurfer_wire import object_keys
-from spotsurfer_wire.input_addresses import KEPT, OwnStore
+from spotsurfer_wire.input_addresses import OwnStore
 from spotsurfer_wire.object_keys import KeyRights
 
 from spotsurfer.model.errors import ConfigError, Invalid
+from spotsurfer_providers.bucket_rights import Read, bucket_and_prefix, reads, summed_up
 
 # ---- Controller: credentials of the default chain, as for its other calls of AWS.
 
@@ -72,18 +71,9 @@ def find(tables: Mapping[str, Any]) -> Chain | None:
 # attempt can learn the names of other jobs' objects, but not their content.
 
 POLICY_CHARACTERS_MAX = 2048  # of STS AssumeRole, session policy
-_WILD = ("*", "?", "[")
+SCHEMES = ("s3", "s3a")
 _TAIL_LETTERS = 8  # of a job's id, which denials match: more than its six random ones
 _ANY = "*"
-
-
-def bucket_and_prefix(url: str) -> tuple[str, str]:
-    """Of s3://bucket/prefix; the prefix ends with a slash or is empty. Raises ConfigError for another kind of store."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("s3", "s3a") or not parts.netloc:
-        raise ConfigError(f"store.url is {url!r}: machines of AWS need a store like s3://bucket/prefix")
-    path = parts.path.strip("/")
-    return parts.netloc, f"{path}/" if path else ""
 
 
 def session_policy(url: str, partition: str, job: str, attempt: int, inputs: Sequence[str]) -> str:
@@ -93,9 +83,8 @@ def session_policy(url: str, partition: str, job: str, attempt: int, inputs: Seq
     whole buckets, all of which may be listed. The job role bounds them anyway. None of them opens anything of the store. Raises
     Invalid if the policy is still too long.
     """
-    bucket, prefix = bucket_and_prefix(url)
-    store = OwnStore(url)
-    read = [_input(x) for x in inputs if x.startswith("s3://") and not store.holds(x)]
+    bucket, prefix = bucket_and_prefix(url, SCHEMES)
+    read = reads(inputs, "s3", OwnStore(url))
     arn = f"arn:{partition}:s3:::"
     own = _own(arn, f"{bucket}/{prefix}", job, object_keys.rights_of_attempt(job, attempt))
     texts = [_policy(arn, own, *wider) for wider in _ever_wider(read, bucket, prefix)]
@@ -130,7 +119,7 @@ def _own(arn: str, home: str, job: str, rights: KeyRights) -> list[dict[str, obj
     ]
 
 
-def _policy(arn: str, own: Sequence[dict[str, object]], listed: Sequence[str], read: Sequence[tuple[str, str]]) -> str:
+def _policy(arn: str, own: Sequence[dict[str, object]], listed: Sequence[str], read: Sequence[Read]) -> str:
     statements = [*own, {"Effect": "Allow", "Action": "s3:ListBucket", "Resource": [f"{arn}{b}" for b in listed]}]
     if read:
         objects = sorted({f"{arn}{b}/{key}" for b, key in read})
@@ -138,41 +127,12 @@ def _policy(arn: str, own: Sequence[dict[str, object]], listed: Sequence[str], r
     return json.dumps({"Version": "2012-10-17", "Statement": statements}, separators=(",", ":"))
 
 
-def _input(address: str) -> tuple[str, str]:
-    """Bucket and pattern of an input: a folder or a wildcard covers everything with the same beginning."""
-    parts = urlsplit(address, allow_fragments=False)
-    key = (parts.path + (f"?{parts.query}" if parts.query else "")).lstrip("/")
-    begin = min((key.index(mark) for mark in _WILD if mark in key), default=len(key))
-    whole = begin == len(key) and key != "" and not key.endswith("/")
-    return parts.netloc, key if whole else f"{key[:begin]}*"
-
-
-def _ever_wider(
-    read: Sequence[tuple[str, str]], own: str, prefix: str
-) -> Iterator[tuple[Sequence[str], Sequence[tuple[str, str]]]]:
+def _ever_wider(read: Sequence[Read], own: str, prefix: str) -> Iterator[tuple[Sequence[str], Sequence[Read]]]:
     """Listable buckets and readable patterns, the narrowest first; `own` and `prefix` are the store's."""
     buckets = sorted({own, *(bucket for bucket, _ in read)})
-    summed = _summed_up(read, own, prefix)
+    summed = summed_up(read, own, prefix)
     whole = {(bucket, pattern if bucket == own else _ANY) for bucket, pattern in summed}
     yield buckets, read
     yield buckets, summed
     yield [_ANY], summed
     yield [_ANY], sorted(whole)
-
-
-def _summed_up(read: Sequence[tuple[str, str]], own: str, prefix: str) -> list[tuple[str, str]]:
-    """By bucket; in the store's bucket (`own`, `prefix`) also by where they diverge from the store's keys."""
-    groups: dict[tuple[str, str], list[str]] = {}
-    for bucket, pattern in read:
-        key = pattern.removesuffix("*")
-        common = [len(_beginning([key, prefix + name])) for name in KEPT] if bucket == own else [-1]
-        if max(common) == len(key):  # one file whose name is the beginning of a folder of the store
-            groups[bucket, pattern] = [pattern]
-        else:
-            groups.setdefault((bucket, key[: 1 + max(common)]), []).append(f"{key}*")
-    return [(bucket, keys[0] if len(keys) == 1 else f"{_beginning(keys)}*") for (bucket, _), keys in sorted(groups.items())]
-
-
-def _beginning(texts: Sequence[str]) -> str:
-    """The common beginning of all."""
-    return "".join(column[0] for column in takewhile(lambda c: len(set(c)) == 1, zip(*texts, strict=False)))

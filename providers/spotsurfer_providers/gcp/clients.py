@@ -1,20 +1,25 @@
-"""Clients of Compute Engine with application default credentials. Each is made when it is first needed."""
+"""Clients of Google's services with application default credentials. Each is made when it is first needed."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
 import google.auth
-from google.auth.credentials import AnonymousCredentials
+from google.api_core.exceptions import from_http_response
+from google.auth import impersonated_credentials
+from google.auth.transport.requests import AuthorizedSession, Request
 from google.cloud import compute_v1
+from google.oauth2 import sts
 
 from spotsurfer_providers.gcp.settings import GcpSettings
-from spotsurfer_providers.gcp.vm_request import SCOPE
+from spotsurfer_providers.gcp.store_access import SCOPE
 
 SECONDS = 25.0  # of one call
 # Orders are sent once: the caller decides anew before each repetition, also whether another pool is better.
 ONCE: dict[str, Any] = {"retry": None, "timeout": SECONDS}
+_EXCHANGE, _ACCESS_TOKEN = "urn:ietf:params:oauth:grant-type:token-exchange", "urn:ietf:params:oauth:token-type:access_token"
 
 
 class Clients:
@@ -25,8 +30,6 @@ class Clients:
 
     @cached_property
     def _credentials(self) -> Any:
-        if self._settings.endpoint_url is not None:
-            return AnonymousCredentials()  # type: ignore[no-untyped-call]
         return google.auth.default(scopes=[SCOPE])[0]  # raises GoogleAuthError in the call that needs them first
 
     def _client(self, kind: Any) -> Any:
@@ -52,3 +55,41 @@ class Clients:
     def machine_types(self) -> Any:
         """What can be had in which zone."""
         return self._client(compute_v1.MachineTypesClient)
+
+    # ---- services with one or two calls, without libraries of their own
+
+    def _address(self, service: str) -> str:
+        return self._settings.endpoint_url or f"https://{service}.googleapis.com"
+
+    @cached_property
+    def _session(self) -> Any:
+        return AuthorizedSession(self._credentials)
+
+    def post(self, service: str, path: str, body: Mapping[str, Any]) -> Any:
+        """The answer of a method, with its headers. Raises GoogleAPICallError, GoogleAuthError, RequestException."""
+        answer = self._session.post(f"{self._address(service)}{path}", json=dict(body), timeout=SECONDS)
+        if answer.status_code != 200:
+            raise from_http_response(answer)
+        return answer
+
+    def token(self, account: str, options: Mapping[str, Any], seconds: int) -> tuple[str, float]:
+        """A token of another account, which `options` cut down to some rights, and for how many seconds it is good.
+
+        Raises GoogleAuthError. The controller's account has to be allowed to make tokens of that account.
+        """
+
+        def request(*args: Any, **named: Any) -> Any:
+            return Request()(*args, **{**named, "timeout": SECONDS})
+
+        own = None
+        if self._settings.endpoint_url is not None:
+            own = f"{self._settings.endpoint_url}/v1/projects/-/serviceAccounts/{account}:generateAccessToken"
+        whole = impersonated_credentials.Credentials(
+            self._credentials, account, [SCOPE], lifetime=seconds, iam_endpoint_override=own
+        )
+        whole.refresh(request)
+        answer = sts.Client(f"{self._address('sts')}/v1/token").exchange_token(
+            request, _EXCHANGE, whole.token, _ACCESS_TOKEN,
+            requested_token_type=_ACCESS_TOKEN, additional_options=dict(options),
+        )  # fmt: skip
+        return str(answer["access_token"]), float(answer.get("expires_in") or seconds)

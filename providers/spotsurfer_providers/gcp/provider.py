@@ -12,7 +12,7 @@ import re
 import socket
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -36,9 +36,11 @@ from spotsurfer.ports.provider import (
     StoreAccess,
 )
 from spotsurfer_providers import cloud_listing
-from spotsurfer_providers.gcp import error_codes, vm_request
+from spotsurfer_providers.bucket_rights import bucket_and_prefix
+from spotsurfer_providers.gcp import error_codes, store_access, vm_request
 from spotsurfer_providers.gcp.clients import ONCE, Clients
 from spotsurfer_providers.gcp.error_codes import EXISTS, calling
+from spotsurfer_providers.gcp.preemption_queue import Queue
 from spotsurfer_providers.gcp.settings import GcpSettings, region_of
 from spotsurfer_providers.gcp.vm_market import VmMarket
 
@@ -90,6 +92,7 @@ def _entries(page: Any) -> tuple[list[Any], bool]:
 
 # ---- Provider
 
+TOKEN_SECONDS = 3600  # Google's limit for a token of another account
 ORDER_SECONDS, ORDER_TRIES = 12.0, 3  # for which a launch waits for its operation
 FAILED_MAX = 1000  # orders of which that is remembered
 END_PAGES_MAX = 20  # of operations, the newest first
@@ -105,6 +108,7 @@ class GcpProvider:
     name = "gcp"
 
     def __init__(self, settings: GcpSettings, host: ProviderHost) -> None:
+        bucket_and_prefix(host.store_url, store_access.SCHEMES)  # raises at the start, not at the first launch
         self._settings = settings
         self._host = host
         self._gcp = Clients(settings)
@@ -115,7 +119,7 @@ class GcpProvider:
         self._early_seconds = settings.notice_seconds
         notice_seconds = float(settings.notice_seconds or NOTICE_SECONDS)
         self.capabilities = Capabilities(notice_seconds, "gcp", BillingRule(minimum_seconds=60.0))
-        self.witness = None
+        self.witness = None if settings.preemptions is None else Queue(self._gcp, settings.preemptions)
 
     def offers(self) -> Sequence[Offer]:
         """Allowed types in zones with a subnetwork, both markets. A listed offer may still lack capacity."""
@@ -273,17 +277,20 @@ class GcpProvider:
         return socket.socket(socket.AF_INET, socket.SOCK_STREAM)
 
     def store_access(self, job: str, attempt: int) -> StoreAccess:
-        """The store's address. The machine's own account has the rights in it."""
+        """The store's address; `credentials` hold the rights in it."""
         del job, attempt
-        return StoreAccess(self._host.store_url, self._settings.store_options)
+        return StoreAccess(self._host.store_url, self._settings.machines_store, renewed=True)
 
     def check_inputs(self, job: str, inputs: Sequence[str]) -> None:
-        """The machine's account reads them, or not: nobody can tell here."""
+        """Whether a token's boundary has room for them, whatever the attempt."""
+        store_access.boundary(self._host.store_url, job, 1, inputs)
 
     def credentials(self, job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
-        """Nobody asks: `store_access` is not renewed."""
-        del job, attempt, inputs
-        raise Invalid("the provider gcp hands out no credentials yet")
+        """A token of the job account, limited to this attempt."""
+        options = store_access.boundary(self._host.store_url, job, attempt, inputs)
+        with calling("generateAccessToken"):
+            token, seconds = self._gcp.token(self._settings.job_account, options, TOKEN_SECONDS)
+        return Credentials({"token": token}, self._host.clock.now() + timedelta(seconds=seconds))
 
 
 def _age(view: InstanceView, now: datetime) -> float:

@@ -24,6 +24,9 @@ Subnetwork = Annotated[
 Account = Annotated[
     str, like(r"[a-z0-9-]+@[a-z0-9.:-]+\.gserviceaccount\.com", "spotsurfer-machine@my-project.iam.gserviceaccount.com")
 ]
+Subscription = Annotated[
+    str, like(r"projects/[^/]+/subscriptions/[A-Za-z][\w.~+%-]{2,254}", "projects/my-project/subscriptions/spotsurfer")
+]
 Image = Annotated[
     str,
     like(r"projects/[^/]+/global/images/(family/)?[a-z0-9-]+", "projects/debian-cloud/global/images/family/debian-12"),
@@ -42,6 +45,8 @@ class GcpSettings(BaseModel):
     project: Project
     subnets: dict[Zone, Subnetwork] = Field(min_length=1)  # zone -> subnetwork; zones of several regions may be there
     machine_account: Account
+    job_account: Account  # the controller makes tokens of it, cut down to what one attempt may touch
+    preemptions: Subscription | None = None
     image: Image = "projects/debian-cloud/global/images/family/debian-12"
     machine_types: list[Wildcard] = Field(default_factory=lambda: list(DEFAULT_TYPES), min_length=1)
     disk_gib: int = Field(40, ge=10, le=65536)
@@ -50,7 +55,7 @@ class GcpSettings(BaseModel):
     network_tags: list[NetworkTag] = Field(default_factory=list)
     labels: dict[LabelKey, Label] = Field(default_factory=dict, max_length=LABELS_MAX)
     store_options: dict[str, str] = Field(default_factory=dict)  # machines' options for the store, in obstore's names
-    endpoint_url: Address | None = None  # of Compute Engine, for tests: called without credentials
+    endpoint_url: Address | None = None  # of all of Google's services, for tests
 
     @model_validator(mode="after")
     def _whole(self) -> GcpSettings:
@@ -63,6 +68,12 @@ class GcpSettings(BaseModel):
             if name in OWN_LABELS or name.startswith("goog"):
                 raise ValueError(f"labels has {name!r}, which is taken: choose another name")
         return self
+
+    @property
+    def machines_store(self) -> dict[str, str]:
+        """Machines' options for the store, in obstore's names; no credentials."""
+        elsewhere = {"base_url": self.endpoint_url or "", "allow_http": "true"} if self.endpoint_url else {}
+        return {**elsewhere, **self.store_options}
 
 
 def region_of(zone: str) -> str:

@@ -17,12 +17,12 @@ from spotsurfer.model.errors import Invalid
 from spotsurfer.model.market import Market
 from spotsurfer.ports.provider import USER_DATA_BYTES_MAX, LaunchPlan
 from spotsurfer_providers.gcp.settings import GcpSettings
+from spotsurfer_providers.gcp.store_access import SCOPE
 
 FAMILY_LABEL = "spotsurfer-family"
 TOKEN_KEY, TAGS_KEY = "spotsurfer-token", "spotsurfer-tags"  # of the metadata: labels know no capitals and points
 HYPERDISK_FAMILIES = frozenset({"c4", "c4d", "n4", "n4d"})  # "Machine series comparison"
 EARLY_NOTICE = "preemption_notice_duration"
-SCOPE = "https://www.googleapis.com/auth/cloud-platform"  # what the VM may do, its account's roles say
 _REQUESTS = uuid.UUID("5b0c1f6e-7d7c-4f4e-9c1c-0a1d6a4c8f11")  # a space of names of our own
 
 

@@ -27,7 +27,7 @@ def rebalance(data_dir: Path, box: str) -> dict[str, Any]:
 
 
 def set_metadata(data_dir: Path, box: str, entries: Mapping[str, str]) -> dict[str, Any]:
-    """Change the content of a box's metadata service, by paths below meta-data. Raises NotFound, Conflict or Denied."""
+    """Change the content of a box's metadata service, by the paths of its dialect. Raises NotFound, Conflict or Denied."""
     return _order(data_dir, box, {"order": "metadata", "entries": dict(entries)})
 
 

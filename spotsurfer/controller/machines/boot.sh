@@ -76,10 +76,18 @@ sign = hmac.new(key, text.encode(), "sha256").hexdigest()
 names["Authorization"] = f"AWS4-HMAC-SHA256 Credential={i}/{scope}, SignedHeaders={signed}, Signature={sign}"
 with r.urlopen(r.Request(url, headers=names), timeout=60) as a, open(to, "wb") as f: shutil.copyfileobj(a, f)'
 
+# With the token of the machine's service account (Google).
+bearer_fetch() {
+  account=$metadata/computeMetadata/v1/instance/service-accounts/default/token
+  said=$(curl -fsS -m 5 -H 'Metadata-Flavor: Google' "$account") || { say "no token at $account: has the machine an account?"; return 1; }
+  printf 'header = "Authorization: Bearer %s"\n' "$(field access_token)" |
+    curl -fsS --connect-timeout 10 --max-time 600 -K - -o "$1" "$url"
+}
+
 fetch() {
-  if [ -n "$region" ]; then
+  if [ -n "$rights" ]; then
     command -v curl >/dev/null 2>&1 || end "curl is not there"
-    signed_fetch "$1"
+    if [ "$rights" = google ]; then bearer_fetch "$1"; else signed_fetch "$1"; fi
   elif command -v curl >/dev/null 2>&1; then
     curl -fsS --connect-timeout 10 --max-time 600 -o "$1" "$url"
   elif command -v wget >/dev/null 2>&1; then

@@ -1,7 +1,7 @@
 """User-data: the program that a fresh machine runs at its first boot, and that ends with a running agent.
 
 It needs very little of the image: a POSIX shell, tar, gzip, sha256sum and one of curl, wget, python3 (curl, if the store is
-read with the machine's own role). It trusts fetched files by their hash alone.
+read with the machine's own rights). It trusts fetched files by their hash alone.
 
 If access to the store is renewed, the program depends on the attempt and the settings, never on the time, because a repeated
 order must equal the first. Its only secret then is a voucher (see `spotsurfer_agent.store.credentials`). If access is not
@@ -31,14 +31,16 @@ from spotsurfer.ports.provider import MACHINE_BASE, USER_DATA_BYTES_MAX, StoreAc
 FETCH_TRIES = 40  # with growing pauses about fifteen minutes: a network that is down for longer stays down
 REPORT_SECONDS = 1800  # a machine ends itself if its agent wrote no report by then
 PRESIGNED_SECONDS = 3600
+GOOGLE_STORAGE = "https://storage.googleapis.com"
 PROGRAM = (Path(__file__).parent / "boot.sh").read_text()
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The source of the runtime. With a `region` the request is signed with the machine's role, else it is unsigned."""
+    """The source of the runtime. `rights`: those of the machine's own with which it asks, "" = anybody may read it."""
 
     url: str
+    rights: str = ""  # "aws": its role, signed for `region`; "google": its service account's token
     region: str = ""
     metadata_url: str = "http://169.254.169.254"
 
@@ -76,6 +78,7 @@ def user_data(
     values = {
         "sha256": runtime_sha256,
         "url": source.url,
+        "rights": source.rights,
         "region": source.region,
         "metadata": source.metadata_url,
         "base": at.base,
@@ -142,17 +145,22 @@ def _quoted(word: str) -> str:
 
 def source(access: StoreAccess, key: str, metadata_url: str = Source("").metadata_url) -> Source:
     """How a machine with this access fetches the object. Raises ConfigError if it can't."""
-    if access.renewed:
-        return Source(plain_s3(access.url, access.options, key), access.options.get("region", "us-east-1"), metadata_url)
-    return Source(presigned_get(access.url, access.options, key, PRESIGNED_SECONDS))
+    if not access.renewed:
+        return Source(presigned_get(access.url, access.options, key, PRESIGNED_SECONDS))
+    address = plain_address(access.url, access.options, key)
+    if urlsplit(access.url).scheme == "gs":
+        return Source(address, "google", metadata_url=metadata_url)
+    return Source(address, "aws", access.options.get("region", "us-east-1"), metadata_url)
 
 
-def plain_s3(url: str, options: Mapping[str, str], key: str) -> str:
-    """The object's address as obstore forms it, for a request that is signed elsewhere. Raises ConfigError."""
+def plain_address(url: str, options: Mapping[str, str], key: str) -> str:
+    """The object's address as obstore forms it, for a request with the machine's own rights. Raises ConfigError."""
     parts = urlsplit(url)
-    if parts.scheme not in ("s3", "s3a"):
-        raise ConfigError(f"machines fetch with their role from s3:// only, not from {parts.scheme}://")
+    if parts.scheme not in ("s3", "s3a", "gs"):
+        raise ConfigError(f"machines fetch with their own rights from s3:// and gs:// only, not from {parts.scheme}://")
     bucket, path = parts.netloc, quote("/".join(x for x in (parts.path.strip("/"), key) if x), safe="/-_.~")
+    if parts.scheme == "gs":
+        return f"{(options.get('base_url') or GOOGLE_STORAGE).rstrip('/')}/{bucket}/{path}"
     endpoint = (options.get("endpoint") or "").rstrip("/")
     hosted = options.get("virtual_hosted_style_request") == "true"
     if endpoint:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from moto.moto_server.werkzeug_app import MotoRequestHandler
+from support import cloud_boxes
 from support.ec2 import boxes, strays
 from support.ec2.cloud import Cloud, Hardware
 from support.ec2.front import Front
@@ -54,7 +55,7 @@ def main(hardware: Callable[[boxes.BoxSettings], Hardware] = boxes.Boxes) -> Non
     a = parser.parse_args()
     a.state.mkdir(parents=True, exist_ok=True)
     for state in strays.abandoned():
-        boxes.clean(state)
+        cloud_boxes.clean(state)
     with strays.noted(a.state), tempfile.TemporaryDirectory(prefix="ec2-") as short:
         _serve(a, Path(short) / "socket", hardware)  # a path of its own: that of a test is too long for a socket
 
@@ -68,7 +69,7 @@ def _serve(a: argparse.Namespace, path: Path, hardware: Callable[[boxes.BoxSetti
     if a.boxes:
         _in_background(make_server(f"unix://{path}", 0, front, threaded=True, request_handler=UnixHandler))
     endpoint = f"http://127.0.0.1:{server.server_port}"
-    inside = boxes.ENDPOINT if a.boxes else endpoint
+    inside = cloud_boxes.ENDPOINT if a.boxes else endpoint
     cloud.info = {"endpoint": endpoint, "machine_endpoint": inside, "state": str(a.state), "pid": os.getpid()}
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

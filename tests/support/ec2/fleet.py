@@ -16,7 +16,7 @@ from spotsurfer_providers.local import manual_control
 from spotsurfer_wire.head_log import HeadLog
 from spotsurfer_wire.messages import Head
 from spotsurfer_wire.store.obstore import open_store
-from support import aws
+from support import aws, cloud_boxes
 from support.boxes import Yard
 from support.ec2 import boxes
 from support.ec2.client import ENVIRONMENT, KEYS, REGION, TestEC2, serve
@@ -164,7 +164,7 @@ def surf(
         _events_to_queue(cloud)
         with made.running():
             yield made
-    boxes.clean(state)
+    cloud_boxes.clean(state)
     Yard(state, None).assert_clean()  # type: ignore[arg-type]
 
 

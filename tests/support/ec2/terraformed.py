@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import cloud_boxes
 from support.boxes import Yard
-from support.ec2 import boxes
 from support.ec2.client import TestEC2, serve
 from support.ec2.fleet import Surf
 from support.iam.rights import Role
@@ -77,7 +77,7 @@ def applied(path: Path, **variables: Any) -> Iterator[Made]:
         example.init()
         example.apply(**given)
         yield Made(cloud, example, given, before)
-    boxes.clean(path / "cloud")
+    cloud_boxes.clean(path / "cloud")
     Yard(path / "cloud", None).assert_clean()  # type: ignore[arg-type]
 
 

@@ -12,9 +12,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta, timezone
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 from spotsurfer_wire import clock
+from support.gce.errors import Refused
+from support.gce.events import Events
 
 Json = dict[str, Any]
 PROJECT = "test-project"
@@ -31,15 +34,8 @@ TYPES: Mapping[str, tuple[int, int, str, int, bool]] = {
     "a2-highgpu-1g": (12, 87040, "nvidia-tesla-a100", 1, False),
 }
 PACIFIC = timezone(timedelta(hours=-8))
+PREEMPTED = "compute.instances.preempted"
 ROOT = "https://www.googleapis.com/compute/v1/projects"
-
-
-class Refused(Exception):
-    """An answer with an error: HTTP status, Google's reason, a sentence."""
-
-    def __init__(self, status: int, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.status, self.reason = status, reason
 
 
 @dataclass
@@ -53,6 +49,30 @@ class Vm:
     created: str
     ends_at: float | None = None
     preempted: bool = False
+    status: str = "STAGING"  # then RUNNING, or TERMINATED if it switched itself off; the rest is told by `ends_at`
+
+    @property
+    def name(self) -> str:
+        """In its zone."""
+        return str(self.body["name"])
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What was ordered with it."""
+        return {item["key"]: item["value"] for item in self.body.get("metadata", {}).get("items", [])}
+
+
+class Hardware(Protocol):
+    """What VMs run on."""
+
+    def start(self, vm: Vm, changed: Callable[[str], None]) -> None:
+        """Start it; `changed` hears "running", and later "reclaimed" or "powered-off"."""
+
+    def warn(self, vm: Vm, seconds: float) -> None:
+        """Tell it that it is taken, and take it then."""
+
+    def end(self, vm: Vm) -> None:
+        """End it at once."""
 
 
 @dataclass
@@ -85,22 +105,42 @@ class Cloud:
     vms: dict[tuple[str, str], Vm] = field(default_factory=dict)
     operations: list[Operation] = field(default_factory=list)
     requests: dict[str, Operation] = field(default_factory=dict)  # by requestId
+    events: Events = field(default_factory=Events)
+    hardware: Hardware | None = None  # None: VMs are names only
     lock: threading.RLock = field(default_factory=threading.RLock)
     _numbers: Iterable[int] = field(default_factory=lambda: itertools.count(4_000_000_000_000_000_001))
 
     # ---- what Google does by itself
 
-    def preempt(self, name: str, zone: str) -> None:
-        """Google takes a spot VM: it stops, and is deleted if it was ordered so."""
+    def preempt(self, name: str, zone: str, notice_seconds: float | None = None) -> None:
+        """Google takes a spot VM: it is told so, stops after a while, and is deleted if it was ordered so."""
         with self.lock:
             vm = self.vms[name, zone]
             assert vm.body["scheduling"]["provisioningModel"] == "SPOT", "no other VM is preempted"
             assert vm.body["scheduling"]["instanceTerminationAction"] == "DELETE", "nobody here orders that it is kept"
-            vm.preempted, vm.ends_at = True, time.monotonic() + self.stop_seconds
-            self._operation("compute.instances.preempted", vm, self.stop_seconds)
+            seconds = self.stop_seconds if notice_seconds is None else notice_seconds
+            vm.preempted = True
+            self._operation(PREEMPTED, vm, seconds)
+            self.events.add(PREEMPTED, f"projects/{PROJECT}/zones/{zone}/instances/{name}", vm.id)
+            if self.hardware is None:
+                vm.ends_at = time.monotonic() + seconds
+                return
+        self.hardware.warn(vm, seconds)
+
+    def _changed(self, vm: Vm, what: str) -> None:
+        with self.lock:
+            if what == "running" and vm.status == "STAGING":
+                vm.status = "RUNNING"
+            elif what == "reclaimed":
+                vm.ends_at = vm.ends_at or time.monotonic()
+            elif what == "powered-off" and vm.ends_at is None:
+                vm.status = "TERMINATED"  # its disk is still there; the next preemption finds nothing to take
 
     def _settle(self) -> None:
         now = time.monotonic()
+        for vm in self.vms.values():
+            if self.hardware is None and vm.status == "STAGING" and now - vm.made_at >= self.boot_seconds:
+                vm.status = "RUNNING"
         self.vms = {key: vm for key, vm in self.vms.items() if vm.ends_at is None or vm.ends_at > now}
 
     # ---- methods of the API, by their ids
@@ -130,6 +170,9 @@ class Cloud:
             )
         else:
             self.vms[name, zone] = vm
+            if self.hardware is not None:
+                start = partial(self.hardware.start, vm, partial(self._changed, vm))
+                threading.Thread(target=start, daemon=True).start()
         if request:
             self.requests[request] = operation
         return self._shown(operation)
@@ -171,6 +214,8 @@ class Cloud:
         vm = self._found(zone, name)
         if vm.ends_at is None:
             vm.ends_at = time.monotonic() + self.stop_seconds
+            if self.hardware is not None:
+                threading.Thread(target=self.hardware.end, args=(vm,), daemon=True).start()
         return self._shown(self._operation("delete", vm, self.stop_seconds))
 
     def instances(self, query: Mapping[str, str]) -> Json:
@@ -237,8 +282,9 @@ class Cloud:
         return shown
 
     def _instance(self, vm: Vm) -> Json:
-        age, zone = time.monotonic() - vm.made_at, f"{ROOT}/{PROJECT}/zones/{vm.zone}"
-        status = "STOPPING" if vm.ends_at is not None else "RUNNING" if age >= self.boot_seconds else "STAGING"
+        self._settle()
+        zone = f"{ROOT}/{PROJECT}/zones/{vm.zone}"
+        status = vm.status if vm.ends_at is None else "STOPPING"
         disks = [
             {"boot": d.get("boot", False), "autoDelete": d.get("autoDelete", False), "index": i}
             for i, d in enumerate(vm.body["disks"])

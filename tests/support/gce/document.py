@@ -1,4 +1,4 @@
-"""Google's discovery document of Compute Engine: which methods there are, and whether a JSON text fits its schema."""
+"""Google's discovery documents: which methods its APIs have, and whether a JSON text fits a schema."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 
 import googleapiclient
 
-PATH = Path(googleapiclient.__file__).parent / "discovery_cache/documents/compute.v1.json"
+FOLDER = Path(googleapiclient.__file__).parent / "discovery_cache/documents"
+APIS = ("compute.v1", "iamcredentials.v1", "sts.v1", "pubsub.v1", "cloudresourcemanager.v1")
 _KINDS: Mapping[str, tuple[type, ...]] = {
     "string": (str,), "boolean": (bool,), "integer": (int,), "number": (int, float), "array": (list,), "object": (dict,),
 }  # fmt: skip
@@ -20,8 +21,9 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One method of the API."""
+    """One method of an API."""
 
+    api: str
     id: str  # compute.instances.insert
     verb: str
     path: re.Pattern[str]
@@ -31,30 +33,34 @@ class Method:
 
 
 @functools.cache
-def document() -> dict[str, Any]:
-    """The document."""
-    found: dict[str, Any] = json.loads(PATH.read_text())
+def document(api: str = APIS[0]) -> dict[str, Any]:
+    """The document of an API."""
+    found: dict[str, Any] = json.loads((FOLDER / f"{api}.json").read_text())
     return found
 
 
 @functools.cache
 def methods() -> tuple[Method, ...]:
     """All methods."""
-    return tuple(_methods(document()["resources"]))
+    return tuple(m for api in APIS for m in _methods(api, document(api)))
 
 
-def _methods(resources: Mapping[str, Any]) -> Iterator[Method]:
-    base = "/" + document()["servicePath"]
-    for resource in resources.values():
-        yield from _methods(resource.get("resources", {}))
-        for m in resource.get("methods", {}).values():
-            places = re.sub(
-                r"\\\{\\\+?(\w+)\\\}|\\\{(\w+)\\\}", lambda f: f"(?P<{f[1] or f[2]}>[^/]+)", re.escape(base + m["path"])
-            )
-            query = {name for name, p in m.get("parameters", {}).items() if p["location"] == "query"}
-            general = document()["parameters"]
-            ends = (m.get(side, {}).get("$ref", "") for side in ("request", "response"))
-            yield Method(m["id"], m["httpMethod"], re.compile(places), frozenset(query | general.keys()), *ends)
+def _methods(api: str, resource: Mapping[str, Any]) -> Iterator[Method]:
+    base, general = "/" + document(api)["servicePath"], document(api)["parameters"]
+    for inner in resource.get("resources", {}).values():
+        yield from _methods(api, inner)
+    for m in resource.get("methods", {}).values():
+        parts = re.split(r"(\{\+?\w+\})", base + m["path"])
+        places = "".join(_place(p) if p.startswith("{") else re.escape(p) for p in parts)
+        query = {name for name, p in m.get("parameters", {}).items() if p["location"] == "query"}
+        ends = (m.get(side, {}).get("$ref", "") for side in ("request", "response"))
+        yield Method(api, m["id"], m["httpMethod"], re.compile(places), frozenset(query | general.keys()), *ends)
+
+
+def _place(part: str) -> str:
+    """`{zone}` is one part of a path, `{+name}` may be several."""
+    name = part.strip("{+}")
+    return f"(?P<{name}>.+)" if part[1] == "+" else f"(?P<{name}>[^/]+)"
 
 
 def method(verb: str, path: str) -> tuple[Method, dict[str, str]] | None:
@@ -65,26 +71,26 @@ def method(verb: str, path: str) -> tuple[Method, dict[str, str]] | None:
     return None
 
 
-def problems(schema: str, value: object) -> list[str]:
+def problems(api: str, schema: str, value: object) -> list[str]:
     """Why a JSON value does not fit a schema; empty if it does. What is required the document does not say."""
-    return list(_problems({"$ref": schema}, value, schema))
+    return list(_problems(document(api)["schemas"], {"$ref": schema}, value, schema))
 
 
-def _problems(schema: Mapping[str, Any], value: Any, at: str) -> Iterator[str]:
+def _problems(schemas: Mapping[str, Any], schema: Mapping[str, Any], value: Any, at: str) -> Iterator[str]:
     found: Any = value  # a checker of types would go by the test below
     while "$ref" in schema:
-        schema = document()["schemas"][schema["$ref"]]
+        schema = schemas[schema["$ref"]]
     kind = schema.get("type", "any")
     if not isinstance(value, _KINDS.get(kind, (object,))) or (isinstance(value, bool) and kind in ("integer", "number")):
         yield f"{at} is {value!r}, not of type {kind}"
     elif kind == "array":
         for i, each in enumerate(found):
-            yield from _problems(schema["items"], each, f"{at}[{i}]")
+            yield from _problems(schemas, schema["items"], each, f"{at}[{i}]")
     elif kind == "object":
         known, others = schema.get("properties", {}), schema.get("additionalProperties")
-        for name, each in found.items():
+        for name, each in ((n, x) for n, x in found.items() if x is not None):  # null is as if it were not there
             if name in known or others is not None:
-                yield from _problems(known.get(name, others), each, f"{at}.{name}")
+                yield from _problems(schemas, known.get(name, others), each, f"{at}.{name}")
             else:
                 yield f"{at}.{name} is unknown"
     elif kind == "string":

@@ -27,7 +27,7 @@ from obstore.exceptions import (
     PermissionDeniedError,
     UnauthenticatedError,
 )
-from obstore.store import LocalStore, MemoryStore, from_url
+from obstore.store import GCSStore, LocalStore, MemoryStore, from_url
 
 from spotsurfer_wire.linux.addresses import address
 from spotsurfer_wire.linux.buffers import Buffer
@@ -148,8 +148,11 @@ RETRY_SECONDS = 10.0  # obstore's default of 180 s would hide an outage from the
 REFUSED = re.compile(
     r"403 Forbidden|<Code>(?:ExpiredToken|InvalidToken|TokenRefreshRequired|InvalidAccessKeyId|RequestTimeTooSkewed)</Code>"
 )
-# Options that carry S3 credentials; without them credentials come from elsewhere.
-SECRET_OPTIONS = frozenset({"access_key_id", "secret_access_key", "token", "session_token", "skip_signature"})
+# Options that carry credentials of S3 or Cloud Storage; without them credentials come from elsewhere.
+SECRET_OPTIONS = frozenset({
+    "access_key_id", "secret_access_key", "token", "session_token", "skip_signature",
+    "service_account", "service_account_path", "service_account_key", "application_credentials", "bearer_token",
+})  # fmt: skip
 SKEWED = "RequestTimeTooSkewed"
 PASSING = re.compile(r"HTTP error|non-2xx status code: (408|429|500|502|503|504)\b")
 RANGE_BYTES = 16 << 20  # of a file read piece by piece
@@ -195,7 +198,18 @@ class ObstoreStore:
         except AlreadyExistsError:
             self._make_durable(key)  # maybe our own, from before a crash: callers rely on it
             return False
+        except PermissionDeniedError:
+            # Who may not replace an object of Cloud Storage may be refused before its condition is looked at.
+            if not isinstance(self._store, GCSStore) or not self._is_there(key):
+                raise
+            return False
         return True
+
+    def _is_there(self, key: str) -> bool:
+        with contextlib.suppress(BaseError, *ABSENT):
+            obstore.head(self._store, key)
+            return True
+        return False
 
     def create_later(self, key: str, data: Buffer) -> bool:
         """Write if absent; durable once `sync` returned. Only a local store knows the difference."""
@@ -311,11 +325,16 @@ class ObstoreStore:
                 obstore.delete(self._store, key)
 
 
+def secrets_in(options: Iterable[str]) -> set[str]:
+    """Those of these options of a store that carry credentials. obstore takes each name with its cloud's before it, too."""
+    return {name for name in options if name.lower().removeprefix("aws_").removeprefix("google_") in SECRET_OPTIONS}
+
+
 def open_store(url: str, options: Mapping[str, str] | None = None, rights: Rights | None = None) -> ObstoreStore:
     """The store at `url`: file:///path, memory:///, s3://bucket/prefix, gs://…, az://…
 
-    `options` are obstore's own (for S3 also `endpoint`, `access_key_id`, `allow_http` …). With `rights`, which only S3 takes,
-    they hold no credentials.
+    `options` are obstore's own (for S3 also `endpoint`, `access_key_id`, `allow_http` …). With `rights`,
+    which S3 and Cloud Storage take, they hold no credentials.
     """
     parts = urlsplit(url)
     if parts.scheme == "file":

@@ -76,7 +76,7 @@ class Rights(Protocol):
     """Credentials that change: obstore calls it before a request."""
 
     def __call__(self) -> Any:
-        """An obstore `S3Credential`; any exception counts as a refusal."""
+        """An obstore `S3Credential` or `GCSCredential`; any exception counts as a refusal."""
         ...
 
     def refused(self) -> None:

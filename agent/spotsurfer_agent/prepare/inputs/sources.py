@@ -27,7 +27,7 @@ from spotsurfer_wire import input_addresses
 from spotsurfer_wire.input_addresses import OwnStore
 from spotsurfer_wire.linux.buffers import Buffer
 from spotsurfer_wire.messages import Fetch
-from spotsurfer_wire.store.obstore import SECRET_OPTIONS
+from spotsurfer_wire.store.obstore import secrets_in
 from spotsurfer_wire.store.port import Rights, StoreUnreachable
 
 from spotsurfer_agent.files.staging import FULL, FilesError
@@ -154,7 +154,8 @@ class Seen:
 class Sources:
     """Opened places. `options`: by the beginning of an address, how it is reached (obstore's names); longer ones win.
 
-    `rights`, if the machine has them, are used for S3 unless the options name others. Nothing is read from the store `own`.
+    `rights`, if the machine has them, are used for buckets of the cloud of the store `own` unless the options name others.
+    Nothing is read from that store.
     """
 
     options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -268,7 +269,7 @@ class Sources:
         client |= {"timeout": ANSWER, "connect_timeout": "5s", "read_timeout": SILENCE}
         retry: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=10)}
         config: Any = None if web else given or None
-        ours = place.startswith(("s3://", "s3a://")) and not SECRET_OPTIONS & {k.removeprefix("aws_") for k in given}
+        ours = self.own is not None and _cloud(place) == _cloud(self.own.url) and not secrets_in(given)
         extra: Any = {"credential_provider": self.rights} if ours and self.rights is not None else {}
         try:
             return from_url(place, config=config, client_options=client, retry_config=retry, **extra)
@@ -281,6 +282,11 @@ class Sources:
         for begin in sorted((p for p in self.options if source.startswith(p)), key=len):
             found |= self.options[begin]
         return found
+
+
+def _cloud(url: str) -> str:
+    """By the beginning of an address; s3a:// is another name of s3://."""
+    return url.partition(":")[0].removesuffix("a")
 
 
 def _version(meta: Mapping[str, Any]) -> str:

@@ -68,6 +68,7 @@ class BoxRecord:
     sockets: dict[str, str] = field(default_factory=dict)  # ports of the cloud's side that lead to Unix sockets of the host
     buckets: dict[str, str] = field(default_factory=dict)  # folders of the host that its gateway serves read-only
     metadata: dict[str, str] = field(default_factory=dict)  # additions to and replacements of its metadata service's content
+    metadata_dialect: str = "aws"  # of its metadata service: "aws"; a test cloud may want another
     root: str = ""  # the tree that is its root; "" = the host's
     runtimes: str = ""  # folder of runtimes that it finds in place; "" = it fetches them
 

@@ -17,17 +17,17 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from spotsurfer_wire.linux import syscalls
 
 from spotsurfer.ports.clock import SystemClock
-from spotsurfer_providers.local.box import network, scenario, supervisor_client
+from spotsurfer_providers.local.box import metadata_aws, metadata_google, network, scenario, supervisor_client
 from spotsurfer_providers.local.box.cgroups import BoxGroup, host_hierarchies
-from spotsurfer_providers.local.box.metadata_service import Metadata, MetadataServer, metadata_of
-from spotsurfer_providers.local.box.records import BoxFolder, BoxState, BoxStatus, Home, job_and_attempt
+from spotsurfer_providers.local.box.records import BoxFolder, BoxRecord, BoxState, BoxStatus, Home, job_and_attempt
 from spotsurfer_providers.local.box.scenario import load
 from spotsurfer_providers.local.box.start_stop import Box, start_box
 from spotsurfer_providers.local.box.supervisor_client import LOCK_FD
@@ -95,6 +95,11 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
 
 # ---- Supervisor
 
+DIALECTS: Mapping[str, Callable[[BoxRecord, datetime], metadata_aws.Metadata | metadata_google.Metadata]] = {
+    "aws": metadata_aws.metadata_of,
+    "gcp": metadata_google.metadata_of,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class End:
@@ -114,7 +119,7 @@ class Supervisor:
         self.clock = SystemClock()
         self.box: Box | None = None
         self.objects: Objects | None = None
-        self.metadata: Metadata = metadata_of(self.record, self.clock.now())
+        self.metadata = DIALECTS[self.record.metadata_dialect](self.record, self.clock.now())
         self.end: End | None = None
         self.timers: list[tuple[float, Callable[[], None]]] = []  # monotonic seconds, what to do
         self.stop_read, self.stop_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -147,7 +152,7 @@ class Supervisor:
 
     def _serve(self, pid: int) -> None:
         listening = network.listening_socket(network.METADATA_ADDRESS, network.METADATA_PORT, netns_of=pid)
-        _in_background(MetadataServer(listening, self.metadata))
+        _in_background(self.metadata.server(listening))
         for port, path in self.record.sockets.items():
             _in_background(Forward(network.listening_socket(network.CLOUD_ADDRESS, int(port)), path))
         whose = job_and_attempt(self.record.tags)
@@ -177,7 +182,7 @@ class Supervisor:
 
     def rebalance(self) -> None:
         """Advise the box to move."""
-        self.metadata.rebalance_at = self.metadata.rebalance_at or self.clock.now()
+        self.metadata.advise(self.clock.now())
 
     def reclaim(self, notice_seconds: float) -> None:
         """Warn the box and take it `notice_seconds` later; 0 = without a notice. A second order never gives more time."""
@@ -185,8 +190,7 @@ class Supervisor:
         if notice_seconds <= 0:
             self.end = self.end or End("reclaimed without notice", reclaimed=True)
             return
-        at = self.clock.now() + timedelta(seconds=notice_seconds)
-        self.metadata.action_at = min(at, self.metadata.action_at or at)
+        self.metadata.warn(self.clock.now() + timedelta(seconds=notice_seconds))
         self.timers.append((time.monotonic() + notice_seconds, self._take))
 
     def _take(self) -> None:
@@ -206,7 +210,7 @@ class Supervisor:
         elif name == "link":
             self._set_link(what)
         elif name == "metadata":
-            self.metadata.fixed = {**self.metadata.fixed, **{str(k): str(v) for k, v in what["entries"].items()}}
+            self.metadata.change({str(k): str(v) for k, v in what["entries"].items()})
         elif name != "status":
             raise ValueError(f"no order {name!r}")
         action = self.metadata.action_at
@@ -268,7 +272,7 @@ class Supervisor:
         self.folder.write_status(BoxStatus(BoxState.ENDED, end.reason, end.reclaimed, self.clock.now().isoformat()))
 
 
-def _in_background(server: MetadataServer | Gateway | Forward) -> None:
+def _in_background(server: ThreadingHTTPServer | Forward) -> None:
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 3600}, daemon=True).start()
 
 

@@ -1,4 +1,4 @@
-"""The metadata service of a box: the AWS dialect with version 2 tokens only, and its content."""
+"""The metadata service of a box in AWS's dialect, with version 2 tokens only, and its content."""
 
 from __future__ import annotations
 
@@ -35,6 +35,22 @@ class Metadata:
     rebalance_at: datetime | None = None  # when the recommendation came
     tokens: dict[str, float] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def warn(self, at: datetime) -> None:
+        """The instance is reclaimed then. A second word never gives more time."""
+        self.action_at = min(at, self.action_at or at)
+
+    def advise(self, at: datetime) -> None:
+        """The instance should be left."""
+        self.rebalance_at = self.rebalance_at or at
+
+    def change(self, entries: Mapping[str, str]) -> None:
+        """New texts, by path below meta-data."""
+        self.fixed = {**self.fixed, **entries}
+
+    def server(self, listening: Any) -> MetadataServer:
+        """Its server on an already listening socket."""
+        return MetadataServer(listening, self)
 
     def lookup(self, path: str) -> str | None:
         """The text at a path, or None if there is none (yet)."""
