@@ -44,16 +44,17 @@ def test_the_rights_are_those_of_the_attempt_key_by_key() -> None:
     """Whatever `rights_of_attempt` says of a key. Who may replace an object may remove it, too: Google has one right."""
     token, rights = Token(), object_keys.rights_of_attempt(JOB, ATTEMPT)
     home = object_keys.job_prefix(JOB)
-    keys = [
-        f"{home}SPEC.json", f"{home}SECRETS", f"{home}chunks/ab/x", f"{home}head/00000003.json", f"{home}desired/000002.json",
-        f"{home}condemned.json", f"{home}checkpoints/000002-000001/MANIFEST", f"{home}checkpoints/000002-000001/PROVEN",
-        f"{home}checkpoints/000002-000001/PROTECTED", f"{home}order.json", f"{home}log/000002/out-0-1",
-        f"{home}log/000001/out-0-1", f"{home}out/000002/result", f"{home}out/000001/result", f"{home}partial/000001-000002/LIST",
-        f"{home}intents/000002-000001", f"{home}intents/000001-000001", object_keys.live_key(JOB, 2), object_keys.live_key(JOB, 3), "live/other.000002",
-        "jobs/other/SPEC.json", f"jobs/{JOB}x/SPEC.json", object_keys.handout_key(JOB, 2), "runtime/x", "pulse",
-        "controller/00000001.json", f"{home}in/desired/x", f"{home}out/000002/desired/x",
-    ]  # fmt: skip
-    for key in keys:
+    inside = (
+        "SPEC.json", "SECRETS", "chunks/ab/x", "head/00000003.json", "desired/000002.json", "condemned.json", "order.json",
+        "checkpoints/000002-000001/MANIFEST", "checkpoints/000002-000001/PROVEN", "checkpoints/000002-000001/PROTECTED",
+        "log/000002/out-0-1", "log/000001/out-0-1", "out/000002/result", "out/000001/result", "partial/000001-000002/LIST",
+        "intents/000002-000001", "intents/000001-000001", "in/desired/x", "out/000002/desired/x",
+    )  # fmt: skip
+    outside = (
+        object_keys.live_key(JOB, 2), object_keys.live_key(JOB, 3), "live/other.000002", "jobs/other/SPEC.json",
+        f"jobs/{JOB}x/SPEC.json", object_keys.handout_key(JOB, 2), "runtime/x", "controller/00000001.json", "pulse",
+    )  # fmt: skip
+    for key in (*(home + name for name in inside), *outside):
         told = {verb: token.may(verb, f"store/fleet/{key}") for verb in ("get", "create", "delete")}
         replaces = rights.may_overwrite(key) or rights.may_remove(key)
         assert told == {"get": rights.may_read(key), "create": rights.may_create(key) or replaces, "delete": replaces}, key

@@ -83,10 +83,11 @@ def boundary(url: str, job: str, attempt: int, inputs: Sequence[str]) -> dict[st
     if len(own) + len(reading) > RULES_MAX:
         reading = _reading(summed_up(read, bucket, prefix), bucket)
     if len(own) + len(reading) > RULES_MAX:
+        others = {b for b, _ in read} - {bucket}
         raise Invalid(
-            f"the rights of job {job} do not fit into a token of Google: its inputs lie in {len({b for b, _ in read} - {bucket})} "
-            f"buckets besides that of the store, at most {RULES_MAX - len(own)} are possible; bring the inputs together in fewer "
-            "buckets, outside of the store's"
+            f"the rights of job {job} do not fit into a token of Google: its inputs lie in {len(others)} buckets besides that "
+            f"of the store, at most {RULES_MAX - len(own)} are possible; bring the inputs together in fewer buckets, outside "
+            "of the store's"
         )
     return {"accessBoundary": {"accessBoundaryRules": [*own, *reading]}}
 

@@ -51,15 +51,15 @@ notice_seconds = 0.3
 drain_margin_seconds = 2
 checkpoint_interval = "{interval}"
 [store]
-url = "s3://{bucket}/{prefix}"
+url = "{store}"
 options = {options}
 [policy]
 name = "cheapest"
 [policy.cheapest]
 stay_seconds = 5
 [provider]
-name = "aws"
-[provider.aws]
+name = "{provider}"
+[provider.{provider}]
 """
 
 
@@ -179,8 +179,13 @@ def _events_to_queue(cloud: TestEC2) -> None:
 def _config(made: Surf, interval: str, settings: dict[str, Any]) -> str:
     options = _options(made.cloud.endpoint)
     table = aws.ground(made.cloud.endpoint) | {"store_options": _options(made.cloud.info["machine_endpoint"])} | settings
-    head = CONFIG.format(data=_toml(str(made.data)), bucket=BUCKET, prefix=PREFIX, options=_toml(options), interval=interval)
-    return head + "".join(f"{k} = {_toml(v)}\n" for k, v in table.items())
+    return config("aws", made.data, f"s3://{BUCKET}/{PREFIX}", options, interval, table)
+
+
+def config(provider: str, data: Path, store: str, options: dict[str, str], interval: str, table: dict[str, Any]) -> str:
+    """Of a controller with a test cloud; `table`: of its provider."""
+    given = {"provider": provider, "data": _toml(str(data)), "store": store, "options": _toml(options), "interval": interval}
+    return CONFIG.format(**given) + "".join(f"{k} = {_toml(v)}\n" for k, v in table.items())
 
 
 def _options(endpoint: str) -> dict[str, str]:

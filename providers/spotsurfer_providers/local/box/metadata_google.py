@@ -143,7 +143,7 @@ class MetadataHandler(http.server.BaseHTTPRequestHandler):
 
 
 def metadata_of(record: BoxRecord, now: datetime) -> Metadata:
-    """Everything but the notice, which comes later."""
+    """Everything but the notice, which comes later. The record's additions without a slash in their path replace values."""
     del now
     spot = record.market == Market.SPOT
     attributes = {"startup-script": record.user_data}
@@ -157,5 +157,6 @@ def metadata_of(record: BoxRecord, now: datetime) -> Metadata:
         "scheduling": {"preemptible": str(spot).upper(), "automaticRestart": "FALSE", "onHostMaintenance": "TERMINATE"},
         "tags": [],
         "attributes": attributes,
+        **{name: text for name, text in record.metadata.items() if "/" not in name},
     }
-    return Metadata(values, dict(record.metadata))
+    return Metadata(values, {path: text for path, text in record.metadata.items() if "/" in path})
