@@ -1,37 +1,14 @@
-"""The checks of AWS for `spotsurfer doctor`: settings, credentials, and the rights that a controller needs first.
-
-It creates nothing: the launch is a dry run, the session is dropped, and the queue is left alone, because a read would hide
-messages from the controller for a while.
-"""
+"""The entry point of `spotsurfer doctor` for AWS."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from spotsurfer.model.market import Market, Offer
-from spotsurfer.model.money import usd
-from spotsurfer.ports.provider import LaunchPlan, ProviderHost
+from spotsurfer.ports.provider import ProviderHost
+from spotsurfer_providers import cloud_doctor
 from spotsurfer_providers.aws import make
-
-JOB = "doctor"
 
 
 def look(table: Mapping[str, object], host: ProviderHost) -> str:
     """A summary in half a sentence. Raises ConfigError, ProviderError: a sentence with the remedy."""
-    provider = make(table, host)
-    provider.describe()
-    offers = provider.offers()
-    provider.credentials(JOB, 1, [])
-    best = {market: _cheapest(offers, market) for market in Market}
-    for market, offer in best.items():
-        if offer is not None:
-            tags = {"spotsurfer:job": JOB, "spotsurfer:attempt": "1"}
-            provider.rehearse(LaunchPlan(JOB, offer.pool, market, "#!/bin/sh\n", tags))
-    prices = [f"{m} from {usd(o.price_usd_micros_per_hour)} USD an hour" for m, o in best.items() if o is not None]
-    zones = {o.pool.zone for o in offers}
-    return f"{len({o.pool for o in offers})} pools in {len(zones)} zones, {', '.join(prices)}; the rights to launch suffice"
-
-
-def _cheapest(offers: Sequence[Offer], market: Market) -> Offer | None:
-    of_it = (o for o in offers if o.market is market)
-    return min(of_it, key=lambda o: o.price_usd_micros_per_hour, default=None)
+    return cloud_doctor.look(make(table, host))

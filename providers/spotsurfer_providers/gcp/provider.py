@@ -21,7 +21,7 @@ from google.api_core.exceptions import GoogleAPICallError
 from google.cloud import compute_v1
 from spotsurfer_wire.google_vm import NOTICE_SECONDS, vm_id
 
-from spotsurfer.model.errors import Invalid, ProviderError, UnknownToProvider
+from spotsurfer.model.errors import Invalid, ProviderDenied, ProviderError, UnknownToProvider
 from spotsurfer.model.job import InstanceId
 from spotsurfer.model.market import Market, Offer, Pool
 from spotsurfer.ports.provider import (
@@ -92,6 +92,13 @@ def _entries(page: Any) -> tuple[list[Any], bool]:
 
 # ---- Provider
 
+# What `insert` needs of the project ("IAM permissions" of its reference), and of the account that the VM runs as.
+ORDER_RIGHTS = (
+    "compute.disks.create", "compute.disks.setLabels", "compute.instances.create", "compute.instances.setLabels",
+    "compute.instances.setMetadata", "compute.instances.setServiceAccount", "compute.instances.setTags",
+    "compute.subnetworks.use",
+)  # fmt: skip
+ACT_AS = "iam.serviceAccounts.actAs"
 TOKEN_SECONDS = 3600  # Google's limit for a token of another account
 ORDER_SECONDS, ORDER_TRIES = 12.0, 3  # for which a launch waits for its operation
 FAILED_MAX = 1000  # orders of which that is remembered
@@ -138,6 +145,18 @@ class GcpProvider:
             self._early_seconds = 0
             self.capabilities = replace(self.capabilities, notice_seconds=float(NOTICE_SECONDS))
         return self._launched(plan)
+
+    def rehearse(self, plan: LaunchPlan) -> None:
+        """Whether the account has the rights that this order takes: Google has no dry run. Raises ProviderDenied, Invalid."""
+        vm_request.vm(plan, self._settings, self._host.family, self._early_seconds)
+        needed = [*ORDER_RIGHTS, *(["compute.subnetworks.useExternalIp"] if self._settings.external_address else [])]
+        whole, account = f"projects/{self._settings.project}", f"projects/-/serviceAccounts/{self._settings.machine_account}"
+        for service, resource, wanted in (("cloudresourcemanager", whole, needed), ("iam", account, [ACT_AS])):
+            with calling(f"testIamPermissions of {resource}"):
+                answer = self._gcp.post(service, f"/v1/{resource}:testIamPermissions", {"permissions": wanted}).json()
+                lacking = sorted(set(wanted) - set(answer.get("permissions", [])))
+            if lacking:
+                raise ProviderDenied(f"the controller's account lacks {', '.join(lacking)} on {resource}; see terraform/gcp")
 
     def _launched(self, plan: LaunchPlan) -> InstanceView:
         if (ended := self._ended.get(self._id(plan))) is not None:

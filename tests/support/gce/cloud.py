@@ -92,12 +92,13 @@ class Operation:
 
 @dataclass
 class Cloud:
-    """`exhausted`: (zone, type) without capacity; `unreachable`: zones that can't be read."""
+    """`exhausted`: (zone, type) without capacity, or only without spot capacity; `unreachable`: zones that can't be read."""
 
     boot_seconds: float = 0.1
     stop_seconds: float = 0.1
     order_seconds: float = 0.05
     exhausted: set[tuple[str, str]] = field(default_factory=set)
+    spot_exhausted: set[tuple[str, str]] = field(default_factory=set)
     unreachable: set[str] = field(default_factory=set)
     quota: int | None = None  # VMs
     early_notice: bool = True  # the API knows `preemptionNoticeDuration`
@@ -163,7 +164,8 @@ class Cloud:
             raise Refused(403, "quotaExceeded", f"Quota 'INSTANCES' exceeded.  Limit: {self.quota}.0 globally.")
         vm = Vm(body, zone, next(iter(self._numbers)), time.monotonic(), _now())
         operation = self._operation("insert", vm, self.order_seconds)
-        if (zone, kind) in self.exhausted:
+        spot = body["scheduling"]["provisioningModel"] == "SPOT"
+        if (zone, kind) in self.exhausted or (spot and (zone, kind) in self.spot_exhausted):
             operation.error = (
                 "ZONE_RESOURCE_POOL_EXHAUSTED",
                 f"The zone 'projects/{PROJECT}/zones/{zone}' does not have enough resources available to fulfill the request.",

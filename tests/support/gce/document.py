@@ -13,7 +13,7 @@ from typing import Any
 import googleapiclient
 
 FOLDER = Path(googleapiclient.__file__).parent / "discovery_cache/documents"
-APIS = ("compute.v1", "iamcredentials.v1", "sts.v1", "pubsub.v1", "cloudresourcemanager.v1")
+APIS = ("compute.v1", "iamcredentials.v1", "sts.v1", "pubsub.v1", "iam.v1", "cloudresourcemanager.v1")
 _KINDS: Mapping[str, tuple[type, ...]] = {
     "string": (str,), "boolean": (bool,), "integer": (int,), "number": (int, float), "array": (list,), "object": (dict,),
 }  # fmt: skip
@@ -51,16 +51,17 @@ def _methods(api: str, resource: Mapping[str, Any]) -> Iterator[Method]:
         yield from _methods(api, inner)
     for m in resource.get("methods", {}).values():
         parts = re.split(r"(\{\+?\w+\})", base + m["path"])
-        places = "".join(_place(p) if p.startswith("{") else re.escape(p) for p in parts)
+        places = "".join(_place(p, m["parameters"]) if p.startswith("{") else re.escape(p) for p in parts)
         query = {name for name, p in m.get("parameters", {}).items() if p["location"] == "query"}
         ends = (m.get(side, {}).get("$ref", "") for side in ("request", "response"))
         yield Method(api, m["id"], m["httpMethod"], re.compile(places), frozenset(query | general.keys()), *ends)
 
 
-def _place(part: str) -> str:
-    """`{zone}` is one part of a path, `{+name}` may be several."""
+def _place(part: str, parameters: Mapping[str, Any]) -> str:
+    """`{zone}` is one part of a path, `{+name}` several, of a form that the document tells."""
     name = part.strip("{+}")
-    return f"(?P<{name}>.+)" if part[1] == "+" else f"(?P<{name}>[^/]+)"
+    form = parameters[name].get("pattern", ".+").removeprefix("^").removesuffix("$") if part[1] == "+" else "[^/]+"
+    return f"(?P<{name}>{form})"
 
 
 def method(verb: str, path: str) -> tuple[Method, dict[str, str]] | None:

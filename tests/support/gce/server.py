@@ -49,6 +49,7 @@ METHODS: dict[str, Handler] = {
     "pubsub.projects.subscriptions.pull": lambda gce, c: gce.cloud.events.pull(int(c.body["maxMessages"])),
     "pubsub.projects.subscriptions.acknowledge": lambda gce, c: gce.cloud.events.acknowledge(c.body["ackIds"]),
     "cloudresourcemanager.projects.testIamPermissions": lambda gce, c: permissions.tested(gce.identity, c.who, c.body),
+    "iam.projects.serviceAccounts.testIamPermissions": lambda gce, c: permissions.tested(gce.identity, c.who, c.body),
 }
 
 
