@@ -24,6 +24,13 @@ Subnetwork = Annotated[
 Account = Annotated[
     str, like(r"[a-z0-9-]+@[a-z0-9.:-]+\.gserviceaccount\.com", "spotsurfer-machine@my-project.iam.gserviceaccount.com")
 ]
+Subscription = Annotated[
+    str,
+    like(
+        r"projects/[^/]+/subscriptions/[A-Za-z][A-Za-z0-9._~%+-]{2,254}",
+        "projects/my-project/subscriptions/spotsurfer-preemptions",
+    ),
+]
 Image = Annotated[
     str,
     like(r"projects/[^/]+/global/images/(family/)?[a-z0-9-]+", "projects/debian-cloud/global/images/family/debian-12"),
@@ -42,6 +49,8 @@ class GcpSettings(BaseModel):
     project: Project
     subnets: dict[Zone, Subnetwork] = Field(min_length=1)  # zone -> subnetwork; zones of several regions may be there
     machine_account: Account
+    job_account: Account | None = None  # whose tokens are cut down to one attempt
+    preemptions: Subscription | None = None  # of what Google notes of VMs that it ends
     image: Image = "projects/debian-cloud/global/images/family/debian-12"
     machine_types: list[Wildcard] = Field(default_factory=lambda: list(DEFAULT_TYPES), min_length=1)
     disk_gib: int = Field(40, ge=10, le=65536)
