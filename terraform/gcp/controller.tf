@@ -28,6 +28,8 @@ resource "google_compute_instance" "controller" {
   machine_type = each.value.machine_type
   tags         = [local.tags.controller]
   labels       = local.labels
+  # Another machine type takes a stop.
+  allow_stopping_for_update = true
 
   boot_disk {
     initialize_params {
