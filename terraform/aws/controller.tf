@@ -1,7 +1,8 @@
 # The optional controller machine. Its database and the master of all checkpoints' keys lie on a disk of their own, which
 # outlives the machine: whoever loses it loses the checkpoints.
 locals {
-  machine = var.controller_machine == null ? {} : { this = var.controller_machine }
+  templates = "${path.module}/../templates" # of all clouds
+  machine   = var.controller_machine == null ? {} : { this = var.controller_machine }
   service = {
     command = "/opt/spotsurfer/bin/spotsurfer"
     config  = "/etc/spotsurfer/config.toml"
@@ -70,12 +71,13 @@ resource "aws_instance" "controller" {
   ebs_optimized          = true
   # It is read at the first boot only, so another configuration takes another machine.
   user_data_replace_on_change = true
-  user_data = templatefile("${path.module}/templates/controller.sh.tftpl", {
+  user_data = templatefile("${local.templates}/controller.sh.tftpl", {
     config       = local.config
     package      = each.value.package
-    disk         = aws_ebs_volume.controller[each.key].id
-    unit         = templatefile("${path.module}/templates/spotsurfer.service.tftpl", local.service)
-    unprivileged = templatefile("${path.module}/templates/unprivileged.conf.tftpl", local.service)
+    extras       = "aws,ssh"
+    disk         = "/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_${replace(aws_ebs_volume.controller[each.key].id, "-", "")}"
+    unit         = templatefile("${local.templates}/spotsurfer.service.tftpl", local.service)
+    unprivileged = templatefile("${local.templates}/unprivileged.conf.tftpl", local.service)
   })
   metadata_options {
     http_endpoint               = "enabled"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from support.checkov import failed
 from support.tree import ROOT
 
 pytestmark = [pytest.mark.slow]
@@ -41,29 +39,12 @@ EXCEPTIONS: Mapping[tuple[str, str], str] = {
 }
 
 
-def _checkov() -> str:
-    found = shutil.which("checkov") or shutil.which(str(ROOT / "build/checkov/bin/checkov"))
-    if found is None:
-        pytest.skip("no checkov: make checkov gets it")
-    return found
-
-
-def _failed(folder: Path) -> set[tuple[str, str]]:
-    options = ["--framework", "terraform", "--quiet", "--compact", "--skip-download", "--download-external-modules", "false"]
-    command = [_checkov(), "-d", str(folder), *options, "-o", "json"]
-    done = subprocess.run(command, env={**os.environ, "LOG_LEVEL": "ERROR"}, capture_output=True, text=True, check=False)
-    report = json.loads(done.stdout)
-    assert report["summary"]["passed"] > 0 and report["summary"]["parsing_errors"] == 0
-    checks = report["results"]["failed_checks"]
-    return {(c["check_id"], str(c["resource"]).removeprefix("module.spotsurfer.")) for c in checks}
-
-
 def test_findings_are_explained() -> None:
-    assert _failed(ROOT / "terraform") == set(EXCEPTIONS), "mend it, or say why it stays; and remove what is mended"
+    assert failed(ROOT / "terraform/aws") == set(EXCEPTIONS), "mend it, or say why it stays; and remove what is mended"
 
 
 def test_a_public_bucket_would_be_found(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "terraform/aws", tmp_path / "aws")
     bucket = tmp_path / "aws/bucket.tf"
     bucket.write_text(bucket.read_text().replace("block_public_acls       = true", "block_public_acls       = false"))
-    assert {check for check, _ in _failed(tmp_path) - set(EXCEPTIONS)} >= {"CKV_AWS_53"}
+    assert {check for check, _ in failed(tmp_path) - set(EXCEPTIONS)} >= {"CKV_AWS_53"}

@@ -69,13 +69,10 @@ def test_without_terraform_ci_fails_and_others_are_told(
         Terraform(tmp_path, "terraform/aws")
 
 
-def _template(name: str) -> str:
-    return (ROOT / "terraform/aws/templates" / name).read_text()
-
-
 def test_configuration_names_keys_that_the_provider_knows() -> None:
     """What they hold is read with the provider's own settings after an apply; this catches a slip in seconds."""
-    table = _template("config.toml.tftpl").partition("[provider.aws]\n")[2]
+    text = (ROOT / "terraform/aws/templates/config.toml.tftpl").read_text()
+    table = text.partition("[provider.aws]\n")[2]
     keys = re.findall(r"^(\w+) = ", table, re.MULTILINE)
     assert {"region", "subnets", "queue_url", "tags"} <= set(keys)
     assert set(keys) <= set(AwsSettings.model_fields)
@@ -83,8 +80,8 @@ def test_configuration_names_keys_that_the_provider_knows() -> None:
 
 def test_set_up_of_the_controllers_machine_is_sound_shell(tmp_path: Path) -> None:
     """`${…}` are Terraform's here; what is the shell's own has no braces."""
-    text = _template("controller.sh.tftpl")
-    assert set(re.findall(r"\$\{(\w+)\}", text)) == {"config", "disk", "package", "unit", "unprivileged"}
+    text = (ROOT / "terraform/templates/controller.sh.tftpl").read_text()
+    assert set(re.findall(r"\$\{(\w+)\}", text)) == {"config", "disk", "extras", "package", "unit", "unprivileged"}
     script = tmp_path / "setup.sh"
     script.write_text(re.sub(r"\$\{(\w+)\}", r"a-\1", text))
     done = subprocess.run([Path(sys.executable).parent / "shellcheck", script], capture_output=True, text=True, check=False)

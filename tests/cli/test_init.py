@@ -65,6 +65,15 @@ def test_terraforms_modules_come_alone_and_whole(folder: Path, capfd: pytest.Cap
     assert not (folder / "home").exists()
 
 
+def test_each_cloud_has_an_example_to_begin_with(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "--terraform", "infra"]) == 0
+    begins = re.findall(r"begin with (\S+); (\S+) says how\.", capfd.readouterr().out)
+    assert {Path(example).parts[-3] for example, _ in begins} == {
+        p.parent.name for p in (folder / "infra").glob("*/variables.tf")
+    }
+    assert all((Path(example) / "main.tf").is_file() and Path(page).is_file() for example, page in begins)
+
+
 def test_a_unit_for_boxes_is_roots_and_ends_no_box(folder: Path) -> None:
     """Taking rights from it would take them from the boxes; and `systemctl restart` must not kill jobs."""
     assert main(["init", "c.toml", "--systemd", "."]) == 0

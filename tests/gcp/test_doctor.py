@@ -25,9 +25,8 @@ def look(gce: TestGce, path: Path) -> str:
 def test_all_is_well(gce: TestGce, tmp_path: Path) -> None:
     gce.identity.grants = [Grant(CONTROLLER, frozenset(RIGHTS))]
     said = look(gce, tmp_path)
-    assert said.startswith("9 pools in 3 zones, spot from 0.0389 USD an hour, ") and said.endswith(
-        "the rights to launch suffice"
-    )
+    assert said.startswith("9 pools in 3 zones, spot from 0.0389 USD an hour, ")
+    assert said.endswith("the rights to launch suffice")
     assert not gce.cloud.vms and "compute.instances.insert" not in gce.calls
 
 

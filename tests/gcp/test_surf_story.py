@@ -15,9 +15,9 @@ pytestmark = [*MARKS, pytest.mark.slow, pytest.mark.timeout(1500)]
 KIND = "n2-standard-2"
 NOTICE_SECONDS = 30.0  # without the early notice
 MOVE_SECONDS = 240.0  # the longest wait for a VM to take over, or to save, on a host that does much else
-LINK = 40_000_000  # bits a second: 150 MB take 30 seconds
-# Each step makes all of its 400 MB new, so nothing of an earlier save is of use to the last one.
-HEAVY = PROGRAM.replace("os.urandom(1 << 20) * 24", "os.urandom(400 << 20)").replace(
+LINK = 100_000_000  # bits a second: 375 MB take 30 seconds
+# Each step makes all of its 600 MB new, so nothing of an earlier save is of use to the last one.
+HEAVY = PROGRAM.replace("os.urandom(1 << 20) * 24", "os.urandom(600 << 20)").replace(
     "    table[i * 4096 % len(table)] = h[0]\n", "    table[:] = os.urandom(len(table))\n"
 )
 

@@ -65,14 +65,16 @@ def mirror(environment: Mapping[str, str]) -> Path | None:
 class Terraform:
     """A root module in a folder of its own, with the modules where it expects them. Nothing is written into the checkout."""
 
-    def __init__(self, folder: Path, root: str, endpoint: str | None = None) -> None:
-        """`root` is a path below the checkout, like terraform/aws/examples/minimal."""
+    def __init__(self, folder: Path, root: str, endpoint: str | None = None, attached: str | None = None) -> None:
+        """`root` is a path below the checkout, like terraform/aws/examples/minimal; `attached`: providers that run already."""
         self._program = program()
         shutil.copytree(MODULES, folder / "terraform", ignore=shutil.ignore_patterns(".terraform*", "*.tfstate*"))
         if not root.startswith("terraform/"):
             shutil.copytree(ROOT / root, folder / root)
         self.root = folder / root
         self._environment = _environment(folder, endpoint)
+        if attached is not None:
+            self._environment["TF_REATTACH_PROVIDERS"] = attached
         if endpoint is not None:
             words = {"key": ENVIRONMENT["AWS_ACCESS_KEY_ID"], "secret": ENVIRONMENT["AWS_SECRET_ACCESS_KEY"]}
             (self.root / "aws_override.tf").write_text(OVERRIDE % words)

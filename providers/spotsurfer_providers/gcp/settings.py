@@ -46,7 +46,7 @@ class GcpSettings(BaseModel):
     subnets: dict[Zone, Subnetwork] = Field(min_length=1)  # zone -> subnetwork; zones of several regions may be there
     machine_account: Account
     job_account: Account  # the controller makes tokens of it, cut down to what one attempt may touch
-    preemptions: Subscription | None = None
+    preemptions: Subscription | None = None  # of what Google notes of VMs that it ends
     image: Image = "projects/debian-cloud/global/images/family/debian-12"
     machine_types: list[Wildcard] = Field(default_factory=lambda: list(DEFAULT_TYPES), min_length=1)
     disk_gib: int = Field(40, ge=10, le=65536)

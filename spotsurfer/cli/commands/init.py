@@ -22,6 +22,7 @@ PACKAGE = Path(__file__).resolve().parents[2]
 FOLDER = PACKAGE / "share" if (PACKAGE / "share").is_dir() else PACKAGE.parent
 CONFIG = FOLDER / "config.example.toml"
 TERRAFORM = FOLDER / "terraform"
+CLOUDS = ("aws", "gcp")  # each a module
 # Files that Terraform itself leaves in a checkout.
 _LEFT_BY_TERRAFORM = (".terraform", ".tfstate")
 
@@ -34,7 +35,7 @@ def terraform_files() -> dict[Path, bytes]:
 
 def template(name: str) -> str:
     """The text of a template that Terraform and this package fill in alike: `${name}`."""
-    return (TERRAFORM / "aws" / "templates" / name).read_text()
+    return (TERRAFORM / "templates" / name).read_text()
 
 
 # ---- Command
@@ -91,7 +92,10 @@ def init(
     if terraform is not None:
         folder = terraform.absolute()
         files |= {folder / path: content for path, content in terraform_files().items()}
-        said.append(f"Wrote {folder}/aws: begin with {folder}/aws/examples/minimal; {folder}/aws/README.md says how.")
+        for cloud in CLOUDS:
+            said.append(
+                f"Wrote {folder}/{cloud}: begin with {folder}/{cloud}/examples/minimal; {folder}/{cloud}/README.md says how."
+            )
     if systemd is not None and config is not None:
         unit = (systemd / UNIT if systemd.is_dir() else systemd).absolute()
         settings = load_settings(CONFIG if config in files else config)
