@@ -19,8 +19,11 @@ JOB = "doctor"
 class Cloud(Provider, Protocol):
     """A provider that can try an order."""
 
-    def rehearse(self, plan: LaunchPlan) -> None:
-        """Whether the cloud would take this order; creates nothing. Raises as `launch` does, but knows nothing of capacity."""
+    def rehearse(self, plan: LaunchPlan) -> str:
+        """What is known of the rights that this order takes, as half a sentence; creates nothing.
+
+        Raises as `launch` does, but knows nothing of capacity.
+        """
         ...
 
 
@@ -30,13 +33,14 @@ def look(provider: Cloud) -> str:
     offers = provider.offers()
     provider.credentials(JOB, 1, [])
     best = {market: _cheapest(offers, market) for market in Market}
+    known = ""
     for market, offer in best.items():
         if offer is not None:
             tags = {"spotsurfer:job": JOB, "spotsurfer:attempt": "1"}
-            provider.rehearse(LaunchPlan(JOB, offer.pool, market, "#!/bin/sh\n", tags))
+            known = provider.rehearse(LaunchPlan(JOB, offer.pool, market, "#!/bin/sh\n", tags))
     prices = [f"{m} from {usd(o.price_usd_micros_per_hour)} USD an hour" for m, o in best.items() if o is not None]
     zones = {o.pool.zone for o in offers}
-    return f"{len({o.pool for o in offers})} pools in {len(zones)} zones, {', '.join(prices)}; the rights to launch suffice"
+    return f"{len({o.pool for o in offers})} pools in {len(zones)} zones, {', '.join(prices)}; {known}"
 
 
 def _cheapest(offers: Sequence[Offer], market: Market) -> Offer | None:

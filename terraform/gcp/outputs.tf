@@ -47,6 +47,7 @@ output "rights" {
     project  = [for right in local.project_rights : merge(right, { permissions = local.permissions[right.role] })]
     bucket   = [for right in local.store_rights : merge(right, { permissions = local.permissions[right.role] })]
     notices  = { account = "controller", role = "notices", permissions = local.permissions["notices"] }
+    subnets  = { account = "controller", permissions = concat(local.permissions["subnets"], var.internet == "address" ? local.permissions["addresses"] : []) }
     accounts = { for on, right in local.account_rights : on => merge(right, { permissions = local.permissions[right.role] }) }
   }
 }

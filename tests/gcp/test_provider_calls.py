@@ -117,7 +117,7 @@ def test_a_zone_without_capacity_is_told_by_the_operation(gce: TestGce, tmp_path
     of = gcp.provider(gce, tmp_path)
     gce.cloud.exhausted.add(("us-central1-a", "n2-standard-4"))
     with pytest.raises(
-        NoCapacity, match="ZONE_RESOURCE_POOL_EXHAUSTED: The zone 'projects/test-project/zones/us-central1-a' does not"
+        NoCapacity, match="ZONE_RESOURCE_POOL_EXHAUSTED: The zone 'projects/lab-123456/zones/us-central1-a' does not"
     ):
         of.launch(plan(of))
     assert of.launch(plan(of, zone="us-central1-b")).pool.zone == "us-central1-b"

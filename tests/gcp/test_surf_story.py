@@ -8,23 +8,25 @@ from typing import Any
 import pytest
 from spotsurfer_wire.messages import HeadKind
 from support.fleet import MARKS, PROGRAM
+from support.gce import terraformed
 from support.gce.cloud import ZONES
 from support.gce.fleet import Surf, surf
+from support.gce.server import CONTROLLER
 
 pytestmark = [*MARKS, pytest.mark.slow, pytest.mark.timeout(1500)]
 KIND = "n2-standard-2"
 NOTICE_SECONDS = 30.0  # without the early notice
 MOVE_SECONDS = 240.0  # the longest wait for a VM to take over, or to save, on a host that does much else
 LINK = 100_000_000  # bits a second: 375 MB take 30 seconds
-# Each step makes all of its 600 MB new, so nothing of an earlier save is of use to the last one.
-HEAVY = PROGRAM.replace("os.urandom(1 << 20) * 24", "os.urandom(600 << 20)").replace(
+# Each step makes all of its 450 MB new, so nothing of an earlier save is of use to the last one.
+HEAVY = PROGRAM.replace("os.urandom(1 << 20) * 24", "os.urandom(450 << 20)").replace(
     "    table[i * 4096 % len(table)] = h[0]\n", "    table[:] = os.urandom(len(table))\n"
 )
 
 
-def test_what_fits_drains_and_what_does_not_goes_on_from_its_last_image(tmp_path: Path) -> None:
-    with surf(tmp_path, link=LINK, notice_seconds=0) as world:
-        small, heavy = world.submit(2500), world.submit(400, pause=0.2, text=HEAVY, name="heavy", memory_bytes=2 << 30)
+def test_what_fits_drains_and_what_does_not_goes_on_from_its_last_image(made: terraformed.Runs, tmp_path: Path) -> None:
+    with surf(tmp_path, link=LINK, run=made["defaults"], notice_seconds=0) as world:
+        small, heavy = world.submit(6000), world.submit(90, pause=0.2, text=HEAVY, name="heavy", memory_bytes=2 << 30)
         tell(world, small, heavy)
         for job in (small, heavy):
             ended = world.wait_end(job, 600)
@@ -32,11 +34,13 @@ def test_what_fits_drains_and_what_does_not_goes_on_from_its_last_image(tmp_path
             world.assert_identical(job)
             world.assert_one_owner(job)
         world.wait(lambda: not world.left(), "VMs, disks and uploads gone")
+        refused = {a for a in world.gce.identity.asked if not a.allowed and a.account == CONTROLLER}
+        assert not refused, "the rights that Terraform gives suffice"
 
 
 def tell(world: Surf, small: str, heavy: str) -> None:
     """The story, each event when what came before it has been dealt with."""
-    for job in (small, heavy):
+    for job in (heavy, small):
         saved(world, job)
     first, cut = runs(world, small, 1), runs(world, heavy, 1)
     world.preempt(first["instance"], NOTICE_SECONDS)

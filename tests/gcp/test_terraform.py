@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from spotsurfer_providers.gcp.settings import DEFAULT_TYPES, GcpSettings, read_s
 from spotsurfer_wire.doors import DOOR
 from support.terraform import Terraform
 from support.terraform_google import make_schema
-from support.terraform_google.server import serve
 from support.tree import ROOT
 
 from spotsurfer.config.settings import Settings, load_settings
@@ -28,33 +26,6 @@ from spotsurfer.jobspec.sections import PORTS_MAX
 MODULE = ROOT / "terraform/gcp"
 ROOTS = ["terraform/gcp", "terraform/gcp/examples/minimal", "terraform/gcp/examples/existing-network"]
 ROLES: Mapping[str, list[str]] = json.loads((MODULE / "roles.json").read_text())
-
-# The permissions of each call of the provider's code, by the names of its clients. Compute Engine API reference, each method's
-# "IAM Permissions"; for `insert`: "Create and start a Compute Engine instance", permissions that are required for this task.
-NEEDS = {
-    "instances.aggregated_list": {"compute.instances.list"},
-    "instances.delete_unary": {"compute.instances.delete"},
-    "instances.get": {"compute.instances.get"},
-    "instances.insert_unary": {
-        "compute.disks.create",
-        "compute.disks.setLabels",
-        "compute.instances.create",
-        "compute.instances.setLabels",
-        "compute.instances.setMetadata",
-        "compute.instances.setServiceAccount",
-        "compute.instances.setTags",
-    },
-    "operations.wait": {"compute.zoneOperations.get"},
-    "all_operations.aggregated_list": {"compute.globalOperations.list"},
-    "machine_types.list": {"compute.machineTypes.list"},
-}
-
-
-@pytest.fixture(scope="module")
-def google() -> Iterator[str]:
-    """Where the stand-in of the provider answers."""
-    with serve() as attached:
-        yield attached
 
 
 # ---- Layout and schema
@@ -108,26 +79,13 @@ def test_schema_has_what_is_used_and_no_more() -> None:
 # ---- The module's own tests, and what they made
 
 
-@pytest.fixture(scope="module")
-def made(google: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """State or plan of each run."""
-    module = Terraform(tmp_path_factory.mktemp("module"), "terraform/gcp", attached=google)
-    module.init()
-    told = module.run("test", "-json", "-verbose", codes=(0, 1)).stdout
-    lines: list[dict[str, Any]] = [json.loads(line) for line in told.splitlines()]
-    summary = next(line["test_summary"] for line in lines if line["type"] == "test_summary")
-    assert summary["status"] == "pass" and summary["passed"] > 0, [x["diagnostic"] for x in lines if x["type"] == "diagnostic"]
-    return {line["@testrun"]: line[line["type"]] for line in lines if line["type"] in ("test_state", "test_plan")}
-
-
 def _configuration(run: Mapping[str, Any], folder: Path) -> tuple[Settings, GcpSettings]:
-    """As the controller reads it: its own part, and the provider's, which has no entry point yet."""
-    text = run["outputs"]["config"]["value"]
+    """As the controller reads it."""
     path = folder / "config.toml"
-    path.write_text(text.partition("[provider]")[0])
-    provider = tomllib.loads(text)["provider"]
-    assert provider["name"] == "gcp"
-    return load_settings(path), read_settings(provider["gcp"])
+    path.write_text(run["outputs"]["config"]["value"])
+    settings = load_settings(path)
+    assert settings.provider.name == "gcp"
+    return settings, read_settings((settings.provider.model_extra or {})["gcp"])
 
 
 def test_controller_reads_the_configuration(made: Mapping[str, Any], tmp_path: Path) -> None:
@@ -171,16 +129,6 @@ def test_each_role_is_made_as_written_and_somebody_has_it(made: Mapping[str, Any
     text = "\n".join(p.read_text() for p in MODULE.glob("*.tf"))
     given = set(re.findall(r'\brole\s*= "(\w+)"|local\.role\["(\w+)"\]', text))
     assert {name for pair in given for name in pair if name} == set(ROLES)
-
-
-def test_controller_may_do_what_its_code_calls_and_no_more(made: Mapping[str, Any]) -> None:
-    sources = "\n".join(p.read_text() for p in (ROOT / "providers/spotsurfer_providers/gcp").glob("*.py"))
-    calls = set(re.findall(r"_gcp\.(\w+\.\w+)\(", sources))
-    assert calls == set(NEEDS), "say here which rights the calls need, and give them in roles.json"
-    rights = made["defaults"]["outputs"]["rights"]["value"]["project"]
-    assert {right["account"] for right in rights} == {"controller"}
-    allowed = {permission for right in rights for permission in right["permissions"]}
-    assert allowed == set[str]().union(*NEEDS.values())
 
 
 def test_rights_to_vms_end_at_names_of_ours(made: Mapping[str, Any]) -> None:

@@ -10,26 +10,27 @@ from typing import Any
 import pytest
 from spotsurfer_providers.gcp.provider import GcpProvider
 from spotsurfer_providers.gcp.settings import read_settings
-from support.gce.cloud import PROJECT, ZONES
+from support.gce.cloud import PROJECT
 from support.gce.server import TestGce
 from support.gce.storage import BUCKET
 
 from spotsurfer.ports.clock import Clock, SystemClock
 from spotsurfer.ports.provider import ProviderHost
 
-STORE = f"gs://{BUCKET}/fleet"
-MACHINE, JOB = (f"{name}@{PROJECT}.iam.gserviceaccount.com" for name in ("machine", "job"))
+STORE = f"gs://{BUCKET}/store"
+OWN_ZONES = ("us-central1-a", "us-central1-b", "europe-west4-a")  # of two regions
+MACHINE, JOB = (f"spotsurfer-{name}@{PROJECT}.iam.gserviceaccount.com" for name in ("machine", "job"))
 
 
 def table(endpoint: str, **changes: Any) -> dict[str, Any]:
     """As `[provider.gcp]` has it."""
-    subnets = {zone: f"regions/{zone.rpartition('-')[0]}/subnetworks/spotsurfer" for zone in ZONES}
+    subnets = {zone: f"regions/{zone.rpartition('-')[0]}/subnetworks/spotsurfer" for zone in OWN_ZONES}
     return {
         "project": PROJECT,
         "subnets": subnets,
         "machine_account": MACHINE,
         "job_account": JOB,
-        "preemptions": f"projects/{PROJECT}/subscriptions/spotsurfer",
+        "preemptions": f"projects/{PROJECT}/subscriptions/spotsurfer-preemptions",
         "machine_types": ["n2-*", "g2-*"],
         "endpoint_url": endpoint,
         **changes,

@@ -137,8 +137,8 @@ class AwsProvider:
         except UnknownToProvider as e:  # concerns the settings, not an instance
             raise ProviderError(str(e)) from e
 
-    def rehearse(self, plan: LaunchPlan) -> None:
-        """Whether EC2 would take this order; creates nothing. Raises as `launch` does, but knows nothing of capacity."""
+    def rehearse(self, plan: LaunchPlan) -> str:
+        """Whether EC2 would take this order, by a dry run. Raises as `launch` does, but knows nothing of capacity."""
         request = run_instances.run_instances(plan, self._settings, self._shop.image(), self._host.family)
         with calling(f"RunInstances {plan.pool} (dry run)"):
             try:
@@ -146,6 +146,7 @@ class AwsProvider:
             except ClientError as e:
                 if code_of(e) != WOULD_HAVE_WORKED:
                     raise
+        return "the rights to launch suffice"
 
     def _made_before(self, token: str, error: ClientError) -> InstanceView:
         """An earlier call used the token: with other parameters (new image of a parameter, new settings), or it has ended."""

@@ -92,12 +92,7 @@ def _entries(page: Any) -> tuple[list[Any], bool]:
 
 # ---- Provider
 
-# What `insert` needs of the project ("IAM permissions" of its reference), and of the account that the VM runs as.
-ORDER_RIGHTS = (
-    "compute.disks.create", "compute.disks.setLabels", "compute.instances.create", "compute.instances.setLabels",
-    "compute.instances.setMetadata", "compute.instances.setServiceAccount", "compute.instances.setTags",
-    "compute.subnetworks.use",
-)  # fmt: skip
+USE_SUBNET, USE_ADDRESS = "compute.subnetworks.use", "compute.subnetworks.useExternalIp"
 ACT_AS = "iam.serviceAccounts.actAs"
 TOKEN_SECONDS = 3600  # Google's limit for a token of another account
 ORDER_SECONDS, ORDER_TRIES = 12.0, 3  # for which a launch waits for its operation
@@ -146,17 +141,26 @@ class GcpProvider:
             self.capabilities = replace(self.capabilities, notice_seconds=float(NOTICE_SECONDS))
         return self._launched(plan)
 
-    def rehearse(self, plan: LaunchPlan) -> None:
-        """Whether the account has the rights that this order takes: Google has no dry run. Raises ProviderDenied, Invalid."""
+    def rehearse(self, plan: LaunchPlan) -> str:
+        """Whether the account may use the subnetwork and run VMs as the machine's account. Raises ProviderDenied, Invalid.
+
+        Google has no dry run, and no answer to who may make VMs of some names.
+        """
         vm_request.vm(plan, self._settings, self._host.family, self._early_seconds)
-        needed = [*ORDER_RIGHTS, *(["compute.subnetworks.useExternalIp"] if self._settings.external_address else [])]
-        whole, account = f"projects/{self._settings.project}", f"projects/-/serviceAccounts/{self._settings.machine_account}"
-        for service, resource, wanted in (("cloudresourcemanager", whole, needed), ("iam", account, [ACT_AS])):
-            with calling(f"testIamPermissions of {resource}"):
-                answer = self._gcp.post(service, f"/v1/{resource}:testIamPermissions", {"permissions": wanted}).json()
-                lacking = sorted(set(wanted) - set(answer.get("permissions", [])))
-            if lacking:
-                raise ProviderDenied(f"the controller's account lacks {', '.join(lacking)} on {resource}; see terraform/gcp")
+        subnet = self._settings.subnets[plan.pool.zone]
+        subnet = subnet if subnet.startswith("projects/") else f"projects/{self._settings.project}/{subnet}"
+        use = [USE_SUBNET, *([USE_ADDRESS] if self._settings.external_address else [])]
+        self._need("compute", f"/compute/v1/{subnet}/testIamPermissions", subnet, use)
+        account = f"projects/-/serviceAccounts/{self._settings.machine_account}"
+        self._need("iam", f"/v1/{account}:testIamPermissions", account, [ACT_AS])
+        return "whether VMs may be made shows at the first order"
+
+    def _need(self, service: str, path: str, resource: str, wanted: Sequence[str]) -> None:
+        with calling(f"testIamPermissions of {resource}"):
+            answer = self._gcp.post(service, path, {"permissions": list(wanted)}).json()
+            lacking = sorted(set(wanted) - set(answer.get("permissions", [])))
+        if lacking:
+            raise ProviderDenied(f"the controller's account lacks {', '.join(lacking)} on {resource}; see terraform/gcp")
 
     def _launched(self, plan: LaunchPlan) -> InstanceView:
         if (ended := self._ended.get(self._id(plan))) is not None:

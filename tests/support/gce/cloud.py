@@ -20,8 +20,8 @@ from support.gce.errors import Refused
 from support.gce.events import Events
 
 Json = dict[str, Any]
-PROJECT = "test-project"
-ZONES = ("us-central1-a", "us-central1-b", "europe-west4-a")
+PROJECT = "lab-123456"  # as in the tests of terraform/gcp
+ZONES = ("us-central1-a", "us-central1-b", "us-central1-c", "us-central1-f", "europe-west4-a")
 NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 LABEL = re.compile(r"[\w-]{0,63}")
 # name: processors, MiB, GPU, its number, shares a processor

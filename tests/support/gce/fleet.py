@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from support import cloud_boxes, gcp, levels
 from support.boxes import Yard
 from support.ec2.fleet import config
 from support.fleet import Fleet
+from support.gce import terraformed
 from support.gce.boxes import Boxes, box_of
 from support.gce.cloud import Cloud, Vm
 from support.gce.server import TestGce, serve
@@ -74,16 +76,25 @@ class Surf(Fleet):
 
 
 @contextmanager
-def surf(path: Path, interval: str = "4s", link: int | None = None, **settings: Any) -> Iterator[Surf]:
-    """A running controller on a test cloud of its own; at the end everything is stopped and nothing may be left."""
+def surf(
+    path: Path, interval: str = "4s", link: int | None = None, run: Mapping[str, Any] | None = None, **settings: Any
+) -> Iterator[Surf]:
+    """A running controller on a test cloud of its own; at the end everything is stopped and nothing may be left.
+
+    With `run`, one of Terraform's, the configuration and the grants are those that it makes.
+    """
     levels.only_for_real_tests("a test cloud with boxes")
     path.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="gce-") as short:  # the path of a test is too long for a socket
         socket, cloud = Path(short) / "socket", Cloud()
         with serve(cloud, socket) as gce:
             cloud.hardware = hardware = Boxes(path / "cloud", socket, gce.identity, link)
+            table = gcp.table(gce.endpoint)
+            if run is not None:
+                gce.identity.grants = terraformed.grants(run)
+                table = {**tomllib.loads(run["outputs"]["config"]["value"])["provider"]["gcp"], "endpoint_url": gce.endpoint}
             try:
-                with _controlled(path, gce, interval, settings) as made:
+                with _controlled(path, gce, interval, {**table, "machine_types": ["n2-standard-2"], **settings}) as made:
                     yield made
             finally:
                 hardware.close()
@@ -96,7 +107,7 @@ def _controlled(path: Path, gce: TestGce, interval: str, settings: dict[str, Any
     environment = {**os.environ, "GOOGLE_APPLICATION_CREDENTIALS": str(key), "NO_GCE_CHECK": "true"}
     made = Surf(path, file, environment, gce=gce)
     machines = {"base_url": cloud_boxes.ENDPOINT, "allow_http": "true"}
-    table = {**gcp.table(gce.endpoint), "store_options": machines, "machine_types": ["n2-standard-2"], **settings}
+    table = {"store_options": machines, **settings}
     options = {"base_url": gce.endpoint, "allow_http": "true"}
     file.write_text(patient(config("gcp", made.data, gcp.STORE, options, interval, table)))
     try:

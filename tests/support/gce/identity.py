@@ -72,7 +72,15 @@ class Asked:
 @functools.cache
 def _condition(text: str) -> Any:
     environment = celpy.Environment()
-    return environment.program(environment.compile(text))
+    return environment.program(environment.compile(text), functions={"extract": _extract})
+
+
+def _extract(text: celpy.celtypes.StringType, template: celpy.celtypes.StringType) -> celpy.celtypes.StringType:
+    """IAM's own: what stands for the braces, up to what follows them in the template, or to the end; "" if it does not fit."""
+    before, _, rest = template.partition("{")
+    after = rest.partition("}")[2]
+    found = text.partition(before)[2]
+    return celpy.celtypes.StringType(found.partition(after)[0] if after and after in found else "" if after else found)
 
 
 def holds(condition: str, name: str, kind: str) -> bool:
@@ -124,10 +132,6 @@ class Identity:
             return True
         own = (g for g in self.grants if g.account == account and permission in g.permissions)
         return any(name.startswith(g.resource) and holds(g.condition, name, kind) for g in own)
-
-    def holds(self, account: str, permission: str) -> bool:
-        """Whether a grant for the whole project has it."""
-        return self.grants is None or any(g.account == account and permission in g.permissions for g in self.grants)
 
     def need(self, who: Who, permission: str, resource: str, kind: str) -> None:
         """Raises Refused if it is not given."""

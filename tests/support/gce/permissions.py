@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from support.gce.errors import Refused
-from support.gce.identity import Identity, Who
+from support.gce.identity import ACCOUNT, Identity, Who
 
 Needed = tuple[str, str, str]  # permission, name of the resource, its type
 Names = Mapping[str, str]
 COMPUTE = "compute.googleapis.com"
+SUBNET = f"{COMPUTE}/Subnetwork"
 
 
 def _project(names: Names, permission: str) -> Needed:
@@ -22,6 +23,11 @@ def _project(names: Names, permission: str) -> Needed:
 
 def _vm(names: Names, permission: str, name: str) -> Needed:
     return permission, f"projects/{names['project']}/zones/{names['zone']}/instances/{name}", f"{COMPUTE}/Instance"
+
+
+def subnet(names: Names, name: str) -> str:
+    """The name of a subnetwork's resource."""
+    return f"projects/{names['project']}/regions/{names['region']}/subnetworks/{name}"
 
 
 def _insert(names: Names, body: Mapping[str, Any]) -> Iterator[Needed]:
@@ -37,12 +43,12 @@ def _insert(names: Names, body: Mapping[str, Any]) -> Iterator[Needed]:
         if ordered.get("initializeParams", {}).get("labels"):
             yield ("compute.disks.setLabels", *disk)
     for interface in body.get("networkInterfaces", []):
-        subnet = f"projects/{names['project']}/{interface['subnetwork']}", f"{COMPUTE}/Subnetwork"
+        subnet = f"projects/{names['project']}/{interface['subnetwork']}", SUBNET
         yield ("compute.subnetworks.use", *subnet)
         if interface.get("accessConfigs"):
             yield ("compute.subnetworks.useExternalIp", *subnet)
     for account in body.get("serviceAccounts", []):
-        yield "iam.serviceAccounts.actAs", f"projects/-/serviceAccounts/{account['email']}", "iam.googleapis.com/ServiceAccount"
+        yield "iam.serviceAccounts.actAs", f"projects/-/serviceAccounts/{account['email']}", ACCOUNT
 
 
 NEEDED: Mapping[str, Callable[[Names, Mapping[str, Any]], Iterator[Needed]]] = {
@@ -67,9 +73,9 @@ def needed(method: str, names: Names, body: Mapping[str, Any]) -> Iterator[Neede
     return NEEDED[method](names, body) if method in NEEDED else iter(())
 
 
-def tested(identity: Identity, who: Who, body: Mapping[str, Any]) -> dict[str, Any]:
-    """cloudresourcemanager.projects.testIamPermissions"""
+def tested(identity: Identity, who: Who, body: Mapping[str, Any], resource: str, kind: str) -> dict[str, Any]:
+    """Of any resource: which of these permissions the asker has."""
     wanted = body["permissions"]
     if any("*" in p for p in wanted):
         raise Refused(400, "badRequest", "Permissions with wildcards are not allowed.")
-    return {"permissions": [p for p in wanted if identity.holds(who.account, p)]}
+    return {"permissions": [p for p in wanted if identity.may(who, p, resource, kind)]}

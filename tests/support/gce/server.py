@@ -21,7 +21,7 @@ from support.gce.errors import Refused
 from support.gce.identity import Identity, Who
 from support.http_server import HttpServer, running
 
-CONTROLLER = f"controller@{PROJECT}.iam.gserviceaccount.com"
+CONTROLLER = f"spotsurfer-controller@{PROJECT}.iam.gserviceaccount.com"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,12 @@ METHODS: dict[str, Handler] = {
     ),
     "pubsub.projects.subscriptions.pull": lambda gce, c: gce.cloud.events.pull(int(c.body["maxMessages"])),
     "pubsub.projects.subscriptions.acknowledge": lambda gce, c: gce.cloud.events.acknowledge(c.body["ackIds"]),
-    "cloudresourcemanager.projects.testIamPermissions": lambda gce, c: permissions.tested(gce.identity, c.who, c.body),
-    "iam.projects.serviceAccounts.testIamPermissions": lambda gce, c: permissions.tested(gce.identity, c.who, c.body),
+    "compute.subnetworks.testIamPermissions": lambda gce, c: permissions.tested(
+        gce.identity, c.who, c.body, permissions.subnet(c.path, c.path["resource"]), permissions.SUBNET
+    ),
+    "iam.projects.serviceAccounts.testIamPermissions": lambda gce, c: permissions.tested(
+        gce.identity, c.who, c.body, c.path["resource"], permissions.ACCOUNT
+    ),
 }
 
 

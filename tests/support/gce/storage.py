@@ -17,10 +17,11 @@ from email.utils import formatdate
 from urllib.parse import unquote
 from xml.sax.saxutils import escape
 
+from support.gce.cloud import PROJECT
 from support.gce.errors import Refused
 from support.gce.identity import Identity, Who
 
-BUCKET = "spotsurfer-tests"
+BUCKET = f"{PROJECT}-spotsurfer"
 MATCH, COPY = "x-goog-if-generation-match", "x-goog-copy-source"
 PAGE = 1000
 PART_BYTES_MIN = 5 << 20
