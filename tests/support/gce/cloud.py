@@ -104,6 +104,7 @@ class Cloud:
     early_notice: bool = True  # the API knows `preemptionNoticeDuration`
     page: int = 500  # the most that one answer holds
     vms: dict[tuple[str, str], Vm] = field(default_factory=dict)
+    made: list[Vm] = field(default_factory=list)  # all that there ever were
     operations: list[Operation] = field(default_factory=list)
     requests: dict[str, Operation] = field(default_factory=dict)  # by requestId
     events: Events = field(default_factory=Events)
@@ -172,6 +173,7 @@ class Cloud:
             )
         else:
             self.vms[name, zone] = vm
+            self.made.append(vm)
             if self.hardware is not None:
                 start = partial(self.hardware.start, vm, partial(self._changed, vm))
                 threading.Thread(target=start, daemon=True).start()
