@@ -27,7 +27,7 @@ from spotsurfer_wire import input_addresses
 from spotsurfer_wire.input_addresses import OwnStore
 from spotsurfer_wire.linux.buffers import Buffer
 from spotsurfer_wire.messages import Fetch
-from spotsurfer_wire.store.obstore import SECRET_OPTIONS
+from spotsurfer_wire.store.obstore import has_credentials
 from spotsurfer_wire.store.port import Rights, StoreUnreachable
 
 from spotsurfer_agent.files.staging import FULL, FilesError
@@ -268,7 +268,7 @@ class Sources:
         client |= {"timeout": ANSWER, "connect_timeout": "5s", "read_timeout": SILENCE}
         retry: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=10)}
         config: Any = None if web else given or None
-        ours = place.startswith(("s3://", "s3a://")) and not SECRET_OPTIONS & {k.removeprefix("aws_") for k in given}
+        ours = place.startswith(("s3://", "s3a://")) and not has_credentials(given)
         extra: Any = {"credential_provider": self.rights} if ours and self.rights is not None else {}
         try:
             return from_url(place, config=config, client_options=client, retry_config=retry, **extra)
