@@ -24,6 +24,7 @@ from support.http_server import HttpServer, running
 
 from spotsurfer.config.settings import Settings
 from spotsurfer.doctor import checks
+from spotsurfer.store.open_store import rights
 
 
 @dataclass(frozen=True)
@@ -278,3 +279,17 @@ def knows(kind: Any, option: str) -> bool:
     except (BaseError, ValueError):
         pass  # it knows the name, and not this value
     return True
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"access_key_id": "a", "secret_access_key": "b"}, {"AWS_SESSION_TOKEN": "a"}, {"google_service_account": "a"},
+        {"account_name": "a", "account_key": "b"}, {"azure_storage_sas_key": "a"}, {"client_id": "a", "client_secret": "b"},
+        {"azure_storage_access_key": "a"}, {"sas_token": "a"}, {"skip_signature": "true"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_whoever_gives_a_key_gets_no_other_credentials(options: dict[str, str], tmp_path: Path) -> None:
+    settings = Settings(controller={"data_dir": tmp_path}, store={"url": "s3://bucket/fleet", "options": options})  # type: ignore[arg-type]
+    assert rights(settings) is None
