@@ -24,7 +24,7 @@ GCP_DENIED, GCP_ABSENT = ("401", "403"), ("404", "400")  # 400: the version is d
 
 def aws(place: str) -> bytes:
     """The current value of a secret by its name or ARN. Raises InputMissing, Denied, HostUnfit."""
-    with plugins.needed_for("aws-secretsmanager:"):
+    with plugins.needed_for("aws-secretsmanager:", "aws"):
         import boto3
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError, ClientError
@@ -47,7 +47,7 @@ def gcp(place: str, endpoint: str = GCP_ENDPOINT) -> bytes:
 
     Raises InputMissing, Denied, HostUnfit.
     """
-    with plugins.needed_for("gcp-secret:"):
+    with plugins.needed_for("gcp-secret:", "gcp"):
         import google.auth
         from google.auth.exceptions import GoogleAuthError
         from google.auth.transport.requests import AuthorizedSession

@@ -212,7 +212,6 @@ def _runs(command: list[str]) -> bool:
 BUILD = "`spotsurfer agent-runtime build` makes it, or says what is missing; `spotsurfer serve` does so by itself"
 CHECK_SECONDS = 60
 ANSWER_SECONDS = 5.0  # a slower controller counts as absent
-HERE = "local"  # the provider whose machines are boxes on this host
 
 
 def runtime(settings: Settings) -> Finding:
@@ -442,7 +441,7 @@ def examine(settings: Settings, checks: Sequence[tuple[str, Check]] = CHECKS) ->
     findings = []
     for name, check in checks:
         try:
-            far = name in OF_BOXES and settings.provider.name != HERE
+            far = name in OF_BOXES and settings.provider.name not in plugins.plugins(plugins.HOSTS)
             found = ok(f"not needed: machines are those of {settings.provider.name}") if far else check(settings)
         except Exception as e:
             if isinstance(e, PermissionError) and e.filename:

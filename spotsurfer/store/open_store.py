@@ -6,7 +6,7 @@ import secrets
 from importlib.metadata import entry_points
 from urllib.parse import urlsplit
 
-from spotsurfer_wire.store.obstore import ObstoreStore, open_store, secrets_in
+from spotsurfer_wire.store.obstore import ObstoreStore, has_credentials, open_store
 from spotsurfer_wire.store.port import ObjectStore, Rights
 
 from spotsurfer.config.settings import Settings
@@ -41,7 +41,7 @@ def open_for(settings: Settings) -> ObstoreStore:
 
 def rights(settings: Settings) -> Rights | None:
     """Credentials for the store; None: its options have some, or no plug-in knows that kind of store."""
-    if secrets_in(settings.store.options):
+    if has_credentials(settings.store.options):
         return None
     scheme = urlsplit(settings.store_url).scheme
     points = [p for p in entry_points(group="spotsurfer.stores") if p.name == scheme]

@@ -461,7 +461,7 @@ class AgentConfig:
     store_url: str
     store_options: dict[str, str] = field(default_factory=dict)
     metadata_url: str = "http://169.254.169.254"
-    metadata_dialect: str = "aws"
+    metadata_dialect: str = "aws"  # "aws" | "azure" | "gcp"
     poll_seconds: float = 5.0  # head, desired
     report_seconds: float = 30.0  # unchanged reports; a change is reported at the next poll
     notice_seconds: float = 1.0  # metadata service

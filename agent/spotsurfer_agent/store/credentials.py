@@ -21,7 +21,7 @@ from spotsurfer_wire import clock, json_codec, object_keys
 from spotsurfer_wire.json_codec import ProtocolError
 from spotsurfer_wire.messages import AgentConfig
 from spotsurfer_wire.sealed_objects import CONFIG, HOST_KEY, BadHandout, Handout, unseal_handout
-from spotsurfer_wire.store.obstore import ObstoreStore, fsync, open_store, secrets_in
+from spotsurfer_wire.store.obstore import ObstoreStore, fsync, has_credentials, open_store
 from spotsurfer_wire.store.port import ObjectStore, StoreError
 
 log = logging.getLogger(__name__)
@@ -188,7 +188,7 @@ class StoreAccess:
 
 def own_store(url: str, options: Mapping[str, str], metadata_url: str) -> ObstoreStore:
     """The store with the machine's own rights, as its metadata service tells them."""
-    plain = {name: options[name] for name in options.keys() - secrets_in(options)}
+    plain = {name: value for name, value in options.items() if not has_credentials({name: value})}
     if urlsplit(url).scheme == "gs":
         return open_store(url, plain, GoogleAccount(metadata_url))
     # Without a key, obstore asks the metadata service (IMDSv2).

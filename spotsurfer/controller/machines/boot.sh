@@ -87,7 +87,7 @@ bearer_fetch() {
 fetch() {
   if [ -n "$rights" ]; then
     command -v curl >/dev/null 2>&1 || end "curl is not there"
-    if [ "$rights" = google ]; then bearer_fetch "$1"; else signed_fetch "$1"; fi
+    if [ "$rights" = bearer ]; then bearer_fetch "$1"; else signed_fetch "$1"; fi
   elif command -v curl >/dev/null 2>&1; then
     curl -fsS --connect-timeout 10 --max-time 600 -o "$1" "$url"
   elif command -v wget >/dev/null 2>&1; then

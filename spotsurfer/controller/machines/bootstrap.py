@@ -40,7 +40,7 @@ class Source:
     """The source of the runtime. `rights`: those of the machine's own with which it asks, "" = anybody may read it."""
 
     url: str
-    rights: str = ""  # "aws": its role, signed for `region`; "google": its service account's token
+    rights: str = ""  # "signed": by its role's keys, for `region` (AWS); "bearer": its service account's token (Google)
     region: str = ""
     metadata_url: str = "http://169.254.169.254"
 
@@ -149,8 +149,8 @@ def source(access: StoreAccess, key: str, metadata_url: str = Source("").metadat
         return Source(presigned_get(access.url, access.options, key, PRESIGNED_SECONDS))
     address = plain_address(access.url, access.options, key)
     if urlsplit(access.url).scheme == "gs":
-        return Source(address, "google", metadata_url=metadata_url)
-    return Source(address, "aws", access.options.get("region", "us-east-1"), metadata_url)
+        return Source(address, "bearer", metadata_url=metadata_url)
+    return Source(address, "signed", access.options.get("region", "us-east-1"), metadata_url)
 
 
 def plain_address(url: str, options: Mapping[str, str], key: str) -> str:

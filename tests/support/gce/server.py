@@ -154,8 +154,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _storage(self, path: str, query: str, body: bytes) -> None:
         bucket, _, key = unquote(path).lstrip("/").partition("/")
-        assert bucket == storage.BUCKET, f"Google has no {self.command} {path}"
         who = self.gce.identity.who(self.headers.get("Authorization"))
+        if bucket != storage.BUCKET:
+            self._send(404, storage.error("NoSuchBucket", "The specified bucket does not exist."), {})
+            return
         asked = {k: v[0] for k, v in parse_qs(query, keep_blank_values=True).items()}
         headers = {k.lower(): v for k, v in self.headers.items()}
         answer = self.gce.bucket.answer(storage.Request(self.command, key, asked, headers, body, who))
