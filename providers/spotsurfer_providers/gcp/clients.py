@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import Any
 
 import google.auth
-from google.api_core.exceptions import from_http_response
+from google.api_core import exceptions
 from google.auth import impersonated_credentials
-from google.auth.transport.requests import AuthorizedSession, Request
+from google.auth.transport import requests
 from google.cloud import compute_v1
 from google.oauth2 import sts
 
@@ -19,6 +19,8 @@ from spotsurfer_providers.gcp.store_access import SCOPE
 SECONDS = 25.0  # of one call
 # Orders are sent once: the caller decides anew before each repetition, also whether another pool is better.
 ONCE: dict[str, Any] = {"retry": None, "timeout": SECONDS}
+_untyped: Any = (exceptions, impersonated_credentials, requests, sts)  # no function of theirs tells its types
+_exceptions, _impersonated, _requests, _sts = _untyped
 _EXCHANGE, _ACCESS_TOKEN = "urn:ietf:params:oauth:grant-type:token-exchange", "urn:ietf:params:oauth:token-type:access_token"
 
 
@@ -63,13 +65,13 @@ class Clients:
 
     @cached_property
     def _session(self) -> Any:
-        return AuthorizedSession(self._credentials)
+        return _requests.AuthorizedSession(self._credentials)
 
     def post(self, service: str, path: str, body: Mapping[str, Any]) -> Any:
         """The answer of a method, with its headers. Raises GoogleAPICallError, GoogleAuthError, RequestException."""
         answer = self._session.post(f"{self._address(service)}{path}", json=dict(body), timeout=SECONDS)
         if answer.status_code != 200:
-            raise from_http_response(answer)
+            raise _exceptions.from_http_response(answer)
         return answer
 
     def token(self, account: str, options: Mapping[str, Any], seconds: int) -> tuple[str, float]:
@@ -79,16 +81,14 @@ class Clients:
         """
 
         def request(*args: Any, **named: Any) -> Any:
-            return Request()(*args, **{**named, "timeout": SECONDS})
+            return _requests.Request()(*args, **{**named, "timeout": SECONDS})
 
         own = None
         if self._settings.endpoint_url is not None:
             own = f"{self._settings.endpoint_url}/v1/projects/-/serviceAccounts/{account}:generateAccessToken"
-        whole = impersonated_credentials.Credentials(
-            self._credentials, account, [SCOPE], lifetime=seconds, iam_endpoint_override=own
-        )
+        whole = _impersonated.Credentials(self._credentials, account, [SCOPE], lifetime=seconds, iam_endpoint_override=own)
         whole.refresh(request)
-        answer = sts.Client(f"{self._address('sts')}/v1/token").exchange_token(
+        answer = _sts.Client(f"{self._address('sts')}/v1/token").exchange_token(
             request, _EXCHANGE, whole.token, _ACCESS_TOKEN,
             requested_token_type=_ACCESS_TOKEN, additional_options=dict(options),
         )  # fmt: skip

@@ -19,6 +19,7 @@ from typing import Any
 
 import celpy
 from celpy.adapter import json_to_cel
+from celpy.celtypes import StringType
 from spotsurfer_wire import clock
 from support.gce.errors import Refused
 
@@ -75,12 +76,12 @@ def _condition(text: str) -> Any:
     return environment.program(environment.compile(text), functions={"extract": _extract})
 
 
-def _extract(text: celpy.celtypes.StringType, template: celpy.celtypes.StringType) -> celpy.celtypes.StringType:
+def _extract(text: StringType, template: StringType) -> StringType:
     """IAM's own: what stands for the braces, up to what follows them in the template, or to the end; "" if it does not fit."""
     before, _, rest = template.partition("{")
     after = rest.partition("}")[2]
     found = text.partition(before)[2]
-    return celpy.celtypes.StringType(found.partition(after)[0] if after and after in found else "" if after else found)
+    return StringType(found.partition(after)[0] if after and after in found else "" if after else found)
 
 
 def holds(condition: str, name: str, kind: str) -> bool:
