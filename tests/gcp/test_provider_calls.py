@@ -94,6 +94,17 @@ def test_offers_are_of_allowed_types_in_zones_of_ours_with_gpus_and_prices_of_ea
     assert prices == {"us-central1": 97118, "europe-west4": 106_916}
 
 
+def test_advice_on_capacity_is_a_placement_score_asked_once_an_hour(gce: TestGce, tmp_path: Path) -> None:
+    gce.cloud.obtainability = {"us-central1-a": 0.0, "us-central1-b": 1.0}
+    gce.answers["compute.advice.capacity"] = [Refused(403, "forbidden", "no")]  # of the first zone that is asked for
+    of = gcp.provider(gce, tmp_path, placement_scores=True)
+    for _ in range(2):
+        scores = {o.pool.zone: o.placement_score for o in of.offers() if o.market is Market.SPOT}
+        assert scores == {"us-central1-a": None, "us-central1-b": 10, "europe-west4-a": 5}, "advice is never needed"
+    assert {o.placement_score for o in of.offers() if o.market is Market.ON_DEMAND} == {None}
+    assert Counter(gce.calls)["compute.advice.capacity"] == 3
+
+
 def test_a_lost_answer_of_insert_gives_one_vm(gce: TestGce, tmp_path: Path) -> None:
     of = gcp.provider(gce, tmp_path)
     wanted = plan(of)
@@ -277,7 +288,7 @@ def test_an_order_that_takes_long_is_pending(gce: TestGce, tmp_path: Path, monke
     assert time.monotonic() - began < 2.0
 
 
-@pytest.mark.parametrize("machines", [1, 10, 100])
+@pytest.mark.parametrize("machines", [10, 100, 500])
 def test_calls_of_a_look_do_not_grow_with_machines(machines: int, gce: TestGce, tmp_path: Path) -> None:
     of = gcp.provider(gce, tmp_path)
     gce.cloud.order_seconds = gce.cloud.stop_seconds = 0.0

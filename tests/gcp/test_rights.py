@@ -100,7 +100,7 @@ def runs(gce: TestGce, of: GcpProvider, path: Path) -> None:
 
 def test_each_right_suffices_and_is_needed(made: terraformed.Runs, gce: TestGce, tmp_path: Path) -> None:
     gce.identity.grants = terraformed.grants(made["defaults"])
-    of = gcp.provider(gce, tmp_path, network_tags=["spotsurfer-machine"])
+    of = gcp.provider(gce, tmp_path, network_tags=["spotsurfer-machine"], placement_scores=True)
     orders(gce, of)
     keeps(gce, tmp_path)
     boots(gce)

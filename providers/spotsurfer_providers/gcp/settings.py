@@ -51,6 +51,7 @@ class GcpSettings(BaseModel):
     machine_types: list[Wildcard] = Field(default_factory=lambda: list(DEFAULT_TYPES), min_length=1)
     disk_gib: int = Field(40, ge=10, le=65536)
     notice_seconds: int = Field(NOTICE_SECONDS_MAX, ge=0, le=NOTICE_SECONDS_MAX)  # of the early notice; 0 = not asked for
+    placement_scores: bool = False
     external_address: bool = False
     network_tags: list[NetworkTag] = Field(default_factory=list)
     labels: dict[LabelKey, Label] = Field(default_factory=dict, max_length=LABELS_MAX)

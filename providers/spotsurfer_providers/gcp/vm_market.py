@@ -23,7 +23,9 @@ from spotsurfer_providers.gcp.clients import ONCE, Clients
 from spotsurfer_providers.gcp.error_codes import calling
 from spotsurfer_providers.gcp.settings import GcpSettings, region_of
 
-DAY_SECONDS = 86400.0
+DAY_SECONDS, HOUR_SECONDS = 86400.0, 3600.0
+TARGET_CAPACITY = 20  # advice is asked for a fleet about as large as ours
+ADVICE_TYPES_MAX = 5  # in one question
 log = structlog.get_logger(room="gcp")
 PAGE = 500
 _MIB = 1 << 20
@@ -64,8 +66,13 @@ def _gpus(accelerators: Iterable[Any]) -> Gpus:
     return Gpus(chip, found[0][1], memory_bytes)
 
 
-def offers_of(types: Iterable[TypeSeen], prices: Mapping[tuple[str, str], tuple[int, int | None]]) -> list[Offer]:
-    """An offer for each (zone, type) and market that has a price. `prices`: standard and spot, by region and type."""
+def offers_of(
+    types: Iterable[TypeSeen], prices: Mapping[tuple[str, str], tuple[int, int | None]], scores: Mapping[str, int | None]
+) -> list[Offer]:
+    """An offer for each (zone, type) and market that has a price. `prices`: standard and spot, by region and type.
+
+    `scores`: by zone, as far as they are known.
+    """
     offers: list[Offer] = []
     for kind in sorted(types, key=lambda t: (t.zone, t.name)):
         region = region_of(kind.zone)
@@ -75,7 +82,7 @@ def offers_of(types: Iterable[TypeSeen], prices: Mapping[tuple[str, str], tuple[
         pool, size = Pool("gcp", region, kind.zone, kind.name), (kind.cpus, kind.memory_bytes)
         offers.append(Offer(pool, Market.ON_DEMAND, listed, listed, *size, gpus=kind.gpus))
         if spot is not None:
-            offers.append(Offer(pool, Market.SPOT, spot, listed, *size, gpus=kind.gpus))
+            offers.append(Offer(pool, Market.SPOT, spot, listed, *size, placement_score=scores.get(kind.zone), gpus=kind.gpus))
     return offers
 
 
@@ -102,7 +109,33 @@ class VmMarket:
         if not types:
             wanted, zones = ", ".join(self._settings.machine_types), ", ".join(sorted(self._settings.subnets))
             raise Invalid(f"no machine type in {zones} matches {wanted}: check [provider.gcp] subnets, machine_types")
-        return offers_of(types, google_prices())
+        return offers_of(types, google_prices(), self._scores(types) if self._settings.placement_scores else {})
+
+    def _scores(self, types: Iterable[TypeSeen]) -> dict[str, int | None]:
+        of_zone: dict[str, list[str]] = {}
+        for kind in types:
+            of_zone.setdefault(kind.zone, []).append(kind.name)
+        return {z: self._memory.get(("score", z), HOUR_SECONDS, partial(self._score, z, names)) for z, names in of_zone.items()}
+
+    def _score(self, zone: str, types: Iterable[str]) -> int | None:
+        """How likely spot is to be had in a zone, 1 to 10; None if the call fails, because it is only advice.
+
+        Google serves advice on spot in its beta alone ("View the availability of Spot VMs", Compute Engine's documentation).
+        """
+        body = {
+            "distributionPolicy": {"targetShape": "ANY_SINGLE_ZONE", "zones": [{"zone": f"zones/{zone}"}]},
+            "instanceFlexibilityPolicy": {"instanceSelections": {"any": {"machineTypes": sorted(types)[:ADVICE_TYPES_MAX]}}},
+            "instanceProperties": {"scheduling": {"provisioningModel": "SPOT"}},
+            "size": TARGET_CAPACITY,
+        }
+        try:
+            with calling("advice.capacity"):
+                path = f"/compute/beta/projects/{self._settings.project}/regions/{region_of(zone)}/advice/capacity"
+                found = self._gcp.post("compute", path, body).json()["recommendations"]
+                return 1 + round(9 * max(float(r["scores"]["obtainability"]) for r in found))
+        except ProviderError as e:
+            log.warning("placement_score.unknown", zone=zone, reason=str(e))
+            return None
 
     def _types(self, zone: str) -> list[TypeSeen]:
         request = compute_v1.ListMachineTypesRequest(

@@ -100,6 +100,7 @@ class Cloud:
     exhausted: set[tuple[str, str]] = field(default_factory=set)
     spot_exhausted: set[tuple[str, str]] = field(default_factory=set)
     unreachable: set[str] = field(default_factory=set)
+    obtainability: dict[str, float] = field(default_factory=dict)  # of spot, by zone
     quota: int | None = None  # VMs
     early_notice: bool = True  # the API knows `preemptionNoticeDuration`
     page: int = 500  # the most that one answer holds
@@ -243,6 +244,15 @@ class Cloud:
             raise Refused(404, "notFound", f"The resource 'projects/{PROJECT}/zones/{zone}/operations/{name}' was not found")
         time.sleep(max(0.0, min(found.done_at - time.monotonic(), 120.0)))
         return self._shown(found)
+
+    def advice(self, body: Json) -> Json:
+        """compute.advice.capacity, of the beta: v1 knows the method and refuses to tell of spot."""
+        assert body["instanceProperties"]["scheduling"]["provisioningModel"] == "SPOT"
+        (zone,) = (z["zone"].rpartition("/")[2] for z in body["distributionPolicy"]["zones"])
+        kinds = body["instanceFlexibilityPolicy"]["instanceSelections"]["any"]["machineTypes"]
+        obtainability = self.obtainability.get(zone, 0.5)
+        shard = {"machineType": kinds[0], "zone": f"zones/{zone}", "instanceCount": body["size"], "provisioningModel": "SPOT"}
+        return {"recommendations": [{"scores": {"obtainability": obtainability, "estimatedUptime": "600s"}, "shards": [shard]}]}
 
     def machine_types(self, zone: str, query: Mapping[str, str]) -> Json:
         """compute.machineTypes.list"""

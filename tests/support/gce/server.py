@@ -48,6 +48,7 @@ METHODS: dict[str, Handler] = {
     ),
     "pubsub.projects.subscriptions.pull": lambda gce, c: gce.cloud.events.pull(int(c.body["maxMessages"])),
     "pubsub.projects.subscriptions.acknowledge": lambda gce, c: gce.cloud.events.acknowledge(c.body["ackIds"]),
+    "compute.advice.capacity": lambda gce, c: gce.cloud.advice(c.body),
     "compute.subnetworks.testIamPermissions": lambda gce, c: permissions.tested(
         gce.identity, c.who, c.body, permissions.subnet(c.path, c.path["resource"]), permissions.SUBNET
     ),
