@@ -23,7 +23,7 @@ from spotsurfer_agent.host import launch, preflight
 from spotsurfer.common import plugins
 from spotsurfer.common.units import size
 from spotsurfer.config.settings import Settings
-from spotsurfer.model.errors import Denied, SpotsurferError
+from spotsurfer.model.errors import Denied, ProviderError, SpotsurferError
 from spotsurfer.ports.clock import SystemClock
 from spotsurfer.ports.provider import ProviderHost
 from spotsurfer.state import db
@@ -279,6 +279,9 @@ def provider(settings: Settings) -> Finding:
     host = ProviderHost("doctor", settings.controller.data_dir, settings.store_url, SystemClock())
     try:
         said: str = plugins.plugin(plugins.DOCTOR, name)(settings.provider.table, host)
+    except ProviderError as e:
+        sentence, mark, remedy = str(e).rpartition("; ")  # what may pass by itself has no remedy
+        return fail(f"{name}: {sentence if mark else e}", remedy if mark else "try again later: it may pass by itself")
     except SpotsurferError as e:
         sentence, remedy = _apart(str(e))
         return fail(f"{name}: {sentence}", remedy)

@@ -15,7 +15,10 @@ from spotsurfer.model.errors import ProviderDenied
 from spotsurfer.ports.clock import SystemClock
 from spotsurfer.ports.provider import ProviderHost
 
-RIGHTS = {USE_SUBNET, ACT_AS, "compute.instances.list", "compute.machineTypes.list", "iam.serviceAccounts.getAccessToken"}
+RIGHTS = {
+    USE_SUBNET, ACT_AS, "compute.globalOperations.list", "compute.instances.list", "compute.machineTypes.list",
+    "iam.serviceAccounts.getAccessToken",
+}  # fmt: skip
 
 
 def look(gce: TestGce, path: Path) -> str:

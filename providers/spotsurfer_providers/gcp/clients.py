@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-import google.auth
 from google.api_core import exceptions
 from google.auth import impersonated_credentials
 from google.auth.transport import requests
 from google.cloud import compute_v1
 from google.oauth2 import sts
 
+from spotsurfer_providers import google_credentials
 from spotsurfer_providers.gcp.settings import GcpSettings
-from spotsurfer_providers.gcp.store_access import SCOPE
+from spotsurfer_providers.google_credentials import SCOPE
 
 SECONDS = 25.0  # of one call
 # Orders are sent once: the caller decides anew before each repetition, also whether another pool is better.
@@ -32,10 +32,11 @@ class Clients:
 
     @cached_property
     def _credentials(self) -> Any:
-        return google.auth.default(scopes=[SCOPE])[0]  # raises GoogleAuthError in the call that needs them first
+        return google_credentials.default(self._settings.endpoint_url is None)[0]  # raises in the call that needs them first
 
     def _client(self, kind: Any) -> Any:
-        options = {"api_endpoint": self._settings.endpoint_url} if self._settings.endpoint_url is not None else None
+        elsewhere = {"api_endpoint": self._settings.endpoint_url, "universe_domain": google_credentials.ELSEWHERE}
+        options = elsewhere if self._settings.endpoint_url is not None else None
         return kind(credentials=self._credentials, client_options=options)
 
     @cached_property

@@ -142,8 +142,9 @@ class GcpProvider:
         return self._launched(plan)
 
     def rehearse(self, plan: LaunchPlan) -> str:
-        """Whether the account may use the subnetwork and run VMs as the machine's account. Raises ProviderDenied, Invalid.
+        """Whether the account may use the subnetwork, see how VMs ended, and run VMs as the machine's account.
 
+        Raises ProviderDenied, Invalid.
         Google has no dry run, and no answer to who may make VMs of some names.
         """
         vm_request.vm(plan, self._settings, self._host.family, self._early_seconds)
@@ -151,6 +152,7 @@ class GcpProvider:
         subnet = subnet if subnet.startswith("projects/") else f"projects/{self._settings.project}/{subnet}"
         use = [USE_SUBNET, *([USE_ADDRESS] if self._settings.external_address else [])]
         self._need("compute", f"/compute/v1/{subnet}/testIamPermissions", subnet, use)
+        self._ends([InstanceId(plan.token)], pages_max=1)
         account = f"projects/-/serviceAccounts/{self._settings.machine_account}"
         self._need("iam", f"/v1/{account}:testIamPermissions", account, [ACT_AS])
         return "whether VMs may be made shows at the first order"
@@ -274,7 +276,7 @@ class GcpProvider:
         self._ended = {id_: v for id_, v in self._ended.items() if id_ not in found and _age(v, now) < ENDED_SECONDS}
         return True
 
-    def _ends(self, gone: Collection[InstanceId]) -> dict[InstanceId, tuple[datetime, str]]:
+    def _ends(self, gone: Collection[InstanceId], pages_max: int = END_PAGES_MAX) -> dict[InstanceId, tuple[datetime, str]]:
         """When and by what these VMs ended, as far as Google tells. A preemption counts, not the deletion that it leads to."""
         wanted = " OR ".join(f'(operationType="{kind}")' for kind in (PREEMPTED, DELETED))
         request = compute_v1.AggregatedListGlobalOperationsRequest(
@@ -283,7 +285,7 @@ class GcpProvider:
         ends: dict[InstanceId, tuple[datetime, str]] = {}
         with calling("operations.aggregatedList"):
             pages = iter(self._gcp.all_operations.aggregated_list(request, **ONCE).pages)
-            for page in itertools.islice(pages, END_PAGES_MAX):
+            for page in itertools.islice(pages, pages_max):
                 for op in (o for scope in page.items.values() for o in scope.operations if "/instances/" in o.target_link):
                     known = InstanceId(vm_id(op.target_link.rpartition("/")[2], op.zone))
                     if known in gone and ends.get(known, (None, ""))[1] != PREEMPTED:

@@ -13,12 +13,12 @@ from spotsurfer_wire.input_addresses import OwnStore
 from spotsurfer_wire.object_keys import KeyRights
 
 from spotsurfer.model.errors import Invalid
+from spotsurfer_providers import google_credentials
 from spotsurfer_providers.bucket_rights import Read, bucket_and_prefix, reads, summed_up
 
 # ---- Controller: application default credentials, as for its other calls of Google.
 
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
-SCOPE = "https://www.googleapis.com/auth/cloud-platform"  # what an account may do, its roles say
 
 
 class Chain:
@@ -30,14 +30,13 @@ class Chain:
 
     def __call__(self) -> Any:
         """A `GCSCredential`. Raises google-auth's errors if the chain has or gets nothing."""
-        import google.auth
-        import google.auth.transport.requests
+        from google.auth.transport.requests import Request
 
         with self._lock:
             if self._found is None:
-                self._found = google.auth.default(scopes=[SCOPE])[0]
+                self._found = google_credentials.default()[0]
             if not self._found.valid:
-                self._found.refresh(google.auth.transport.requests.Request())
+                self._found.refresh(Request())
             # Already expired: so each request asks here, and google-auth decides when to renew.
             return {"token": self._found.token, "expires_at": LONG_AGO}
 

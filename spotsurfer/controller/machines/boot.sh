@@ -32,6 +32,12 @@ still() {
     systemctl mask --quiet $timers
     systemctl mask --now --no-block --quiet $services
     systemctl reset-failed --quiet $timers
+    # Google presses the power button when a notice begins: the machine would end then, instead of when the notice is over.
+    if [ "$rights" = bearer ]; then
+      mkdir -p /etc/systemd/logind.conf.d
+      printf '[Login]\nHandlePowerKey=ignore\n' >/etc/systemd/logind.conf.d/spotsurfer.conf
+      systemctl kill -s HUP systemd-logind.service
+    fi
   } >/dev/null 2>&1 || :
 }
 
