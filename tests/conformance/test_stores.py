@@ -17,7 +17,7 @@ from moto.server import ThreadedMotoServer
 from obstore.exceptions import BaseError, UnknownConfigurationKeyError
 from obstore.store import AzureStore, GCSStore, S3Store
 from spotsurfer_wire.store.obstore import SECRET_OPTIONS, ObstoreStore, has_credentials, open_store
-from spotsurfer_wire.store.port import StoreDenied, StoreError
+from spotsurfer_wire.store.port import StoreDenied, StoreError, StoreUnreachable
 from support.azurite.server import Azurite, azurite
 from support.gce import server as gce
 from support.gce import storage
@@ -291,3 +291,28 @@ def knows(kind: Any, option: str) -> bool:
 def test_whoever_gives_a_key_gets_no_other_credentials(options: dict[str, str], tmp_path: Path) -> None:
     settings = Settings(controller={"data_dir": tmp_path}, store={"url": "s3://bucket/fleet", "options": options})  # type: ignore[arg-type]
     assert rights(settings) is None
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/fleet", "gs://bucket/fleet"])
+@pytest.mark.parametrize(
+    ("trouble", "told"),
+    [
+        (ConnectionRefusedError("no route"), StoreUnreachable),
+        (TimeoutError("slow"), StoreUnreachable),
+        (ValueError("none"), StoreDenied),
+    ],
+)
+def test_credentials_that_cant_be_asked_for_are_no_refusal(url: str, trouble: Exception, told: type[StoreError]) -> None:
+    """A controller that is cut off would call its rights lost."""
+
+    class Nobody:
+        def __call__(self) -> object:
+            raise trouble
+
+        def refused(self) -> None: ...
+
+    store = open_store(url, {"region": "us-east-1"} if url.startswith("s3") else {}, Nobody())
+    for call in each_call(store):
+        with pytest.raises(StoreError) as caught:
+            call()
+        assert type(caught.value) is told

@@ -158,6 +158,8 @@ SECRET_OPTIONS = frozenset({
 CLOUDS = re.compile(r"^(?:aws|google|azure_storage|azure)_")
 SKEWED = re.compile(r"RequestTimeTooSkewed|Request date header too old")  # S3, Azure
 # obstore's words for a server that gave no whole answer, or one that means "later". A local store gives neither.
+# Whoever knows the credentials could not be asked; obstore calls that a refusal.
+UNASKED = re.compile(r"credential provider: \w*(?:Transport|Connect|Timeout)\w*")
 PASSING = re.compile(r"HTTP error|non-2xx status code: (408|429|500|502|503|504)\b")
 RANGE_BYTES = 16 << 20  # of a file read piece by piece
 # For a file that is sent: bytes of a part, and parts under way, which are in memory. S3 accepts no smaller part; a disk is not
@@ -376,6 +378,8 @@ def _check(key: str) -> None:
 
 def _error(e: Exception, key: str) -> StoreError:
     text = f"{key}: {e}".partition("\n\nDebug source")[0]  # obstore appends its own structure
+    if UNASKED.search(text):
+        return StoreUnreachable(text)
     denied = isinstance(e, PermissionDeniedError | UnauthenticatedError | PermissionError)
     if SKEWED.search(text):
         return StoreDenied(f"{key}: the store refuses our requests because this machine's clock is wrong; set it ({text})")

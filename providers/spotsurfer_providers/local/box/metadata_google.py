@@ -20,6 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 from spotsurfer_wire.google_vm import NOTICE_ATTRIBUTE
 
 from spotsurfer.model.market import Market
+from spotsurfer_providers.local.box.metadata_server import MetadataServer
 from spotsurfer_providers.local.box.records import BoxRecord
 
 # ---- Service
@@ -74,9 +75,9 @@ class Metadata:
             found = found.get(_camel(part), found.get(part)) if isinstance(found, dict) else None
         return None if found is None or isinstance(found, dict) else str(found)
 
-    def server(self, listening: Any) -> MetadataServer:
+    def server(self, listening: Any) -> MetadataServer[Metadata]:
         """Its server on an already listening socket."""
-        return MetadataServer(listening, self)
+        return MetadataServer(listening, self, MetadataHandler)
 
 
 def _camel(part: str) -> str:
@@ -84,24 +85,11 @@ def _camel(part: str) -> str:
     return re.sub(r"-(.)", lambda m: m[1].upper(), part)
 
 
-class MetadataServer(http.server.ThreadingHTTPServer):
-    """Serves `metadata` on an already listening socket."""
-
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self, listening: Any, metadata: Metadata) -> None:
-        super().__init__(listening.getsockname(), MetadataHandler, bind_and_activate=False)
-        self.socket.close()
-        self.socket = listening
-        self.metadata = metadata
-
-
 class MetadataHandler(http.server.BaseHTTPRequestHandler):
     """One connection."""
 
     protocol_version = "HTTP/1.1"
-    server: MetadataServer  # pyright: ignore[reportIncompatibleVariableOverride]
+    server: MetadataServer[Metadata]  # pyright: ignore[reportIncompatibleVariableOverride]
     timeout = 600
     disable_nagle_algorithm = True
     server_version = "Metadata Server for VM"
