@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from pathlib import Path
 
@@ -189,3 +190,13 @@ def test_the_account_bounds_the_token(gce: TestGce, tmp_path: Path) -> None:
     with pytest.raises(StoreDenied):
         store.create(f"{object_keys.job_prefix(JOB)}head/00000001.json", b"one")
     assert {a.account for a in gce.identity.asked} == {gcp.JOB, CONTROLLER}
+
+
+def test_an_upload_that_breaks_off_leaves_nothing(gce: TestGce) -> None:
+    """Of the test cloud: half of an object would look like one that somebody else had made."""
+    token = gce.options()["bearer_token"]
+    host, port = gce.endpoint.removeprefix("http://").split(":")
+    head = f"PUT /{BUCKET}/store/half HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nContent-Length: 100\r\n\r\n"
+    with socket.create_connection((host, int(port))) as client:
+        client.sendall(head.encode() + b"x" * 50)
+    assert open_store(gcp.STORE, gce.options()).get("half") is None and not gce.bucket.objects

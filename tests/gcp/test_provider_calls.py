@@ -182,6 +182,17 @@ def test_a_preemption_is_told_from_a_deletion_and_neither_is_listed_by_google(gc
     assert all(v.ended_at is not None and v.ended_at >= v.launched_at for v in views)
 
 
+def test_a_vm_that_switched_itself_off_is_there_until_it_is_ended(gce: TestGce, tmp_path: Path) -> None:
+    """Its disk costs: it must not look as if it were gone."""
+    of = gcp.provider(gce, tmp_path)
+    view = of.launch(plan(of))
+    (vm,) = gce.cloud.vms.values()
+    gce.cloud._changed(vm, "powered-off")
+    assert [(v.id, v.state) for v in of.describe().instances] == [(view.id, InstanceState.STOPPING)]
+    of.terminate(view.id)
+    assert not gone(of, view).reclaimed and not gce.cloud.vms
+
+
 def test_an_order_that_is_not_seen_yet_is_no_vm_that_has_ended(
     gce: TestGce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,14 +19,19 @@ NOTICE_SECONDS = 30.0  # without the early notice
 MOVE_SECONDS = 240.0  # the longest wait for a VM to take over, or to save, on a host that does much else
 LINK = 100_000_000  # bits a second: 375 MB take 30 seconds
 # Each step changes each page of its 450 MB, so nothing of an earlier save is of use to the last one.
-HEAVY = PROGRAM.replace("os.urandom(1 << 20) * 24", "os.urandom(450 << 20)").replace(
-    "    table[i * 4096 % len(table)] = h[0]\n", "    table[::4096] = h[:1] * (len(table) // 4096)\n"
+TABLE, WRITE = "table = bytearray(os.urandom(1 << 20) * 24)\n", "    table[i * 4096 % len(table)] = h[0]\n"
+BEGIN = 'to, h = os.fdopen(write, "w", buffering=1), b"begin"\n'
+HEAVY = (
+    PROGRAM.replace(TABLE, "")
+    .replace(BEGIN, f"{BEGIN}table = bytearray(os.urandom(450 << 20))\n")  # of one process alone
+    .replace(WRITE, "    table[::4096] = h[:1] * (len(table) // 4096)\n")
 )
+assert all(part in PROGRAM for part in (TABLE, WRITE, BEGIN))
 
 
 def test_what_fits_drains_and_what_does_not_goes_on_from_its_last_image(made: terraformed.Runs, tmp_path: Path) -> None:
     with surf(tmp_path, link=LINK, run=made["defaults"], notice_seconds=0) as world:
-        small, heavy = world.submit(5000), world.submit(1200, pause=0.2, text=HEAVY, name="heavy", memory_bytes=2 << 30)
+        small, heavy = world.submit(4000), world.submit(900, pause=0.2, text=HEAVY, name="heavy", memory_bytes=2 << 30)
         for job in (heavy, small):
             saved(world, job)
         first, cut = runs(world, small, 1), runs(world, heavy, 1)
