@@ -123,6 +123,10 @@ END_OF_KEY
   fi >"/etc/ssh/ssh_host_ed25519_key.new"
   rm -f /etc/ssh/ssh_host_ed25519_key.pub
   mv /etc/ssh/ssh_host_ed25519_key.new /etc/ssh/ssh_host_ed25519_key
+  if [ -n "$ssh_key" ] && ! getent passwd "$ssh_user" >/dev/null && command -v useradd >/dev/null 2>&1; then
+    # Images of Google have no user.
+    useradd -m -s /bin/bash "$ssh_user" && [ -d /etc/sudoers.d ] && (umask 227 && echo "$ssh_user ALL=(ALL) NOPASSWD:ALL" >/etc/sudoers.d/spotsurfer)
+  fi
   home=$(getent passwd "$ssh_user" | cut -d: -f6)
   if [ -n "$home" ] && [ -n "$ssh_key" ]; then
     mkdir -p "$home/.ssh"
