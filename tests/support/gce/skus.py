@@ -30,7 +30,7 @@ def sku(description: str, *usd: str, unit: str = "h", regions: tuple[str, ...] =
         "description": description,
         "category": {
             "serviceDisplayName": "Compute Engine",
-            "resourceFamily": "Storage" if description.startswith("SSD") else "Compute",
+            "resourceFamily": {"SSD": "Storage", "Network": "Network"}.get(description.split(" ")[0], "Compute"),
             "resourceGroup": next((group for word, group in groups.items() if word in description), "CPU"),
             "usageType": usage or ("Preemptible" if "Spot Preemptible" in description else "OnDemand"),
         },
