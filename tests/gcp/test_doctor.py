@@ -29,7 +29,7 @@ def test_all_is_well(gce: TestGce, tmp_path: Path) -> None:
     gce.identity.grants = [Grant(CONTROLLER, frozenset(RIGHTS))]
     said = look(gce, tmp_path)
     assert said.startswith("9 pools in 3 zones, spot from 0.0389 USD an hour, ")
-    assert said.endswith("; whether VMs may be made shows at the first order")
+    assert said.endswith("; prices of 2026-08-03; whether VMs may be made shows at the first order")
     assert not gce.cloud.vms and "compute.instances.insert" not in gce.calls
 
 

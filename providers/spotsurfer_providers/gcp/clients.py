@@ -13,7 +13,6 @@ from google.cloud import compute_v1
 from google.oauth2 import sts
 
 from spotsurfer_providers import google_credentials
-from spotsurfer_providers.gcp.settings import GcpSettings
 from spotsurfer_providers.google_credentials import SCOPE
 
 SECONDS = 25.0  # of one call
@@ -27,16 +26,16 @@ _EXCHANGE, _ACCESS_TOKEN = "urn:ietf:params:oauth:grant-type:token-exchange", "u
 class Clients:
     """Makes no call itself. google-auth keeps and renews credentials, only in memory."""
 
-    def __init__(self, settings: GcpSettings) -> None:
-        self._settings = settings
+    def __init__(self, endpoint_url: str | None) -> None:
+        self._endpoint_url = endpoint_url  # of all of Google's services, for tests
 
     @cached_property
     def _credentials(self) -> Any:
-        return google_credentials.default(self._settings.endpoint_url is None)[0]  # raises in the call that needs them first
+        return google_credentials.default(self._endpoint_url is None)[0]  # raises in the call that needs them first
 
     def _client(self, kind: Any) -> Any:
-        elsewhere = {"api_endpoint": self._settings.endpoint_url, "universe_domain": google_credentials.ELSEWHERE}
-        options = elsewhere if self._settings.endpoint_url is not None else None
+        elsewhere = {"api_endpoint": self._endpoint_url, "universe_domain": google_credentials.ELSEWHERE}
+        options = elsewhere if self._endpoint_url is not None else None
         return kind(credentials=self._credentials, client_options=options)
 
     @cached_property
@@ -62,7 +61,7 @@ class Clients:
     # ---- services with one or two calls, without libraries of their own
 
     def _address(self, service: str) -> str:
-        return self._settings.endpoint_url or f"https://{service}.googleapis.com"
+        return self._endpoint_url or f"https://{service}.googleapis.com"
 
     @cached_property
     def _session(self) -> Any:
@@ -70,10 +69,11 @@ class Clients:
 
     def post(self, service: str, path: str, body: Mapping[str, Any]) -> Any:
         """The answer of a method, with its headers. Raises GoogleAPICallError, GoogleAuthError, RequestException."""
-        answer = self._session.post(f"{self._address(service)}{path}", json=dict(body), timeout=SECONDS)
-        if answer.status_code != 200:
-            raise _exceptions.from_http_response(answer)
-        return answer
+        return _checked(self._session.post(f"{self._address(service)}{path}", json=dict(body), timeout=SECONDS))
+
+    def get(self, service: str, path: str, query: Mapping[str, str]) -> Any:
+        """The same, of a method that only reads."""
+        return _checked(self._session.get(f"{self._address(service)}{path}", params=dict(query), timeout=SECONDS))
 
     def token(self, account: str, options: Mapping[str, Any], seconds: int) -> tuple[str, float]:
         """A token of another account, which `options` cut down to some rights, and for how many seconds it is good.
@@ -85,8 +85,8 @@ class Clients:
             return _requests.Request()(*args, **{**named, "timeout": SECONDS})
 
         own = None
-        if self._settings.endpoint_url is not None:
-            own = f"{self._settings.endpoint_url}/v1/projects/-/serviceAccounts/{account}:generateAccessToken"
+        if self._endpoint_url is not None:
+            own = f"{self._endpoint_url}/v1/projects/-/serviceAccounts/{account}:generateAccessToken"
         whole = _impersonated.Credentials(self._credentials, account, [SCOPE], lifetime=seconds, iam_endpoint_override=own)
         whole.refresh(request)
         answer = _sts.Client(f"{self._address('sts')}/v1/token").exchange_token(
@@ -94,3 +94,9 @@ class Clients:
             requested_token_type=_ACCESS_TOKEN, additional_options=dict(options),
         )  # fmt: skip
         return str(answer["access_token"]), float(answer.get("expires_in") or seconds)
+
+
+def _checked(answer: Any) -> Any:
+    if answer.status_code != 200:
+        raise _exceptions.from_http_response(answer)
+    return answer

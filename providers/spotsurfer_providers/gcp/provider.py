@@ -113,7 +113,7 @@ class GcpProvider:
         bucket_and_prefix(host.store_url, store_access.SCHEMES)  # raises at the start, not at the first launch
         self._settings = settings
         self._host = host
-        self._gcp = Clients(settings)
+        self._gcp = Clients(settings.endpoint_url)
         self._market = VmMarket(settings, self._gcp, host.clock)
         self._last_seen: dict[InstanceId, InstanceView] = {}  # Google lists no VM that has ended
         self._ended: dict[InstanceId, InstanceView] = {}
@@ -155,7 +155,7 @@ class GcpProvider:
         self._ends([InstanceId(plan.token)], pages_max=1)
         account = f"projects/-/serviceAccounts/{self._settings.machine_account}"
         self._need("iam", f"/v1/{account}:testIamPermissions", account, [ACT_AS])
-        return "whether VMs may be made shows at the first order"
+        return f"prices of {self._market.prices.date}; whether VMs may be made shows at the first order"
 
     def _need(self, service: str, path: str, resource: str, wanted: Sequence[str]) -> None:
         with calling(f"testIamPermissions of {resource}"):

@@ -1,4 +1,4 @@
-"""Compute Engine as offers: machine types by zone, from the API once a day, with prices of the shipped table.
+"""Compute Engine as offers: machine types by zone, from the API once a day, with prices of a dated table.
 
 The number of calls does not grow with jobs or machines.
 """
@@ -18,9 +18,10 @@ from spotsurfer.model.errors import Invalid, ProviderError
 from spotsurfer.model.market import NO_GPUS, Gpus, Market, Offer, Pool
 from spotsurfer.ports.clock import Clock
 from spotsurfer_providers.answer_memory import Memory
-from spotsurfer_providers.catalog import google_prices
+from spotsurfer_providers.gcp import price_table
 from spotsurfer_providers.gcp.clients import ONCE, Clients
 from spotsurfer_providers.gcp.error_codes import calling
+from spotsurfer_providers.gcp.price_table import Prices
 from spotsurfer_providers.gcp.settings import GcpSettings, region_of
 
 DAY_SECONDS, HOUR_SECONDS = 86400.0, 3600.0
@@ -66,9 +67,7 @@ def _gpus(accelerators: Iterable[Any]) -> Gpus:
     return Gpus(chip, found[0][1], memory_bytes)
 
 
-def offers_of(
-    types: Iterable[TypeSeen], prices: Mapping[tuple[str, str], tuple[int, int | None]], scores: Mapping[str, int | None]
-) -> list[Offer]:
+def offers_of(types: Iterable[TypeSeen], prices: Prices, scores: Mapping[str, int | None]) -> list[Offer]:
     """An offer for each (zone, type) and market that has a price. `prices`: standard and spot, by region and type.
 
     `scores`: by zone, as far as they are known.
@@ -87,12 +86,14 @@ def offers_of(
 
 
 class VmMarket:
-    """Reads only. Methods raise ProviderError and its children."""
+    """Reads only. Raises ConfigError for a bad table of prices; methods raise ProviderError and its children."""
 
     def __init__(self, settings: GcpSettings, clients: Clients, clock: Clock) -> None:
         self._settings = settings
         self._gcp = clients
         self._memory = Memory(clock)
+        self.prices = price_table.shipped() if settings.prices is None else price_table.read(settings.prices)
+        log.info("prices.read", date=str(self.prices.date), path=str(settings.prices or "shipped"))
 
     def offers(self) -> list[Offer]:
         """Possible orders now: allowed types, in zones with a subnetwork. A zone that can't be asked offers nothing now."""
@@ -109,7 +110,7 @@ class VmMarket:
         if not types:
             wanted, zones = ", ".join(self._settings.machine_types), ", ".join(sorted(self._settings.subnets))
             raise Invalid(f"no machine type in {zones} matches {wanted}: check [provider.gcp] subnets, machine_types")
-        return offers_of(types, google_prices(), self._scores(types) if self._settings.placement_scores else {})
+        return offers_of(types, self.prices.prices, self._scores(types) if self._settings.placement_scores else {})
 
     def _scores(self, types: Iterable[TypeSeen]) -> dict[str, int | None]:
         of_zone: dict[str, list[str]] = {}

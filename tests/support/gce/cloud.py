@@ -108,6 +108,7 @@ class Cloud:
     made: list[Vm] = field(default_factory=list)  # all that there ever were
     operations: list[Operation] = field(default_factory=list)
     requests: dict[str, Operation] = field(default_factory=dict)  # by requestId
+    skus: list[Json] = field(default_factory=list[Json])  # of Compute Engine, in the billing catalogue
     events: Events = field(default_factory=Events)
     hardware: Hardware | None = None  # None: VMs are names only
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -263,6 +264,20 @@ class Cloud:
         first, most = int(query.get("pageToken", "0")), min(int(query.get("maxResults", "500")), self.page)
         answer: Json = {"kind": "compute#machineTypeList", "items": shown[first : first + most]}
         return answer | ({"nextPageToken": str(first + most)} if first + most < len(shown) else {})
+
+    def all_machine_types(self, query: Mapping[str, str]) -> Json:
+        """compute.machineTypes.aggregatedList"""
+        every = [(zone, name) for zone in ZONES for name in TYPES]
+        return self._pages(query, every, "machineTypes", lambda t: _machine_type(*t), "compute#machineTypeAggregatedList")
+
+    def catalogue(self, service: str, query: Mapping[str, str]) -> Json:
+        """cloudbilling.services.skus.list"""
+        if service != "services/6F81-5844-456A":
+            raise Refused(404, "notFound", f"Service {service} was not found.")
+        assert query["currencyCode"] == "USD", "else prices would be of the account's currency"
+        first, most = int(query.get("pageToken") or "0"), min(int(query.get("pageSize", "5000")), self.page)
+        last = first + most >= len(self.skus)
+        return {"skus": self.skus[first : first + most], "nextPageToken": "" if last else str(first + most)}
 
     # ---- parts
 

@@ -59,6 +59,7 @@ NEEDED: Mapping[str, Callable[[Names, Mapping[str, Any]], Iterator[Needed]]] = {
     "compute.zoneOperations.wait": lambda names, _: iter([_project(names, "compute.zoneOperations.get")]),
     "compute.globalOperations.aggregatedList": lambda names, _: iter([_project(names, "compute.globalOperations.list")]),
     "compute.machineTypes.list": lambda names, _: iter([_project(names, "compute.machineTypes.list")]),
+    "compute.machineTypes.aggregatedList": lambda names, _: iter([_project(names, "compute.machineTypes.list")]),
     "compute.advice.capacity": lambda names, _: iter([_project(names, "compute.advice.capacity")]),
     "pubsub.projects.subscriptions.pull": lambda names, _: _subscription(names),
     "pubsub.projects.subscriptions.acknowledge": lambda names, _: _subscription(names),

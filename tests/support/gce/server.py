@@ -43,6 +43,8 @@ METHODS: dict[str, Handler] = {
     "compute.zoneOperations.wait": lambda gce, c: gce.cloud.wait(c.path["zone"], c.path["operation"]),
     "compute.globalOperations.aggregatedList": lambda gce, c: gce.cloud.all_operations(c.query),
     "compute.machineTypes.list": lambda gce, c: gce.cloud.machine_types(c.path["zone"], c.query),
+    "compute.machineTypes.aggregatedList": lambda gce, c: gce.cloud.all_machine_types(c.query),
+    "cloudbilling.services.skus.list": lambda gce, c: gce.cloud.catalogue(c.path["parent"], c.query),
     "iamcredentials.projects.serviceAccounts.generateAccessToken": lambda gce, c: gce.identity.impersonated(
         c.who, c.path["name"].rpartition("/")[2], c.body
     ),
