@@ -16,5 +16,6 @@ def default(is_google: bool = True) -> tuple[Any, str | None]:
     """
     import google.auth
 
-    found, project = google.auth.default(scopes=[SCOPE])
+    default: Any = google.auth.default  # its types are those of the class that all credentials share
+    found, project = default(scopes=[SCOPE])
     return found if is_google else found.with_universe_domain(ELSEWHERE), project

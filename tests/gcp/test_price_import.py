@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spotsurfer_providers.gcp import price_import, price_table
-from spotsurfer_providers.gcp.billing_skus import Kind, Part, part_of, rate_of, rates_of
-from spotsurfer_providers.gcp.machine_prices import Shape, changes, priced
+from spotsurfer_providers.catalog import google_price_table
+from spotsurfer_providers.price_import import __main__ as price_import
+from spotsurfer_providers.price_import.billing_skus import Kind, Part, part_of, rate_of, rates_of
+from spotsurfer_providers.price_import.machine_prices import Shape, changes, priced
 from spotsurfer_wire import clock
 from support import gcp
 from support.gce.document import problems
@@ -153,7 +154,7 @@ MEMORY_GIB = {"standard": 4, "highmem": 8, "highcpu": 1}  # a core, of N2, N2D a
 
 
 def _shipped(family: str, region: str) -> dict[tuple[str, str], tuple[int, int | None]]:
-    found = price_table.shipped().prices.items()
+    found = google_price_table.shipped().prices.items()
     return {key: price for key, price in found if key[0] == region and key[1].startswith(f"{family}-")}
 
 
@@ -181,7 +182,7 @@ def test_gpus_are_added() -> None:
 
 def test_the_shipped_table_follows_the_same_rule_in_every_region() -> None:
     """Its rates, found from two large types of a family, give all other types, spot included."""
-    regions = {region for region, _ in price_table.shipped().prices}
+    regions = {region for region, _ in google_price_table.shipped().prices}
     checked = 0
     for family, name, size in (("n2", "N2", 80), ("n2d", "N2D AMD", 80), ("e2", "E2", 16)):
         for region in regions:
@@ -214,7 +215,7 @@ def test_local_ssds_that_belong_to_a_type_are_added() -> None:
         sku("C4 Instance Local SSD running in Americas", "0.16", unit="GiBy.mo"),
     ]  # fmt: skip
     found, _ = priced(shapes, rates_of(skus))
-    shipped = price_table.shipped().prices
+    shipped = google_price_table.shipped().prices
     assert {key: price[0] for key, price in found.items()} == {(HERE, s.name): shipped[HERE, s.name][0] for s in shapes}
 
 
@@ -271,7 +272,7 @@ def test_google_is_asked_page_by_page_and_the_provider_takes_the_table(
     assert told["left_out"]["e2: it shares a core"] == 2  # regions
     assert told["shipped"]["largest"][0]["machine_type"].startswith("n2-standard-")
     assert gce.calls.count("cloudbilling.services.skus.list") > 5 and gce.calls.count("compute.machineTypes.aggregatedList") > 5
-    assert price_table.read(out).date == clock.utc().date()
+    assert google_price_table.read(out).date == clock.utc().date()
     offers = gcp.provider(gce, tmp_path, prices=str(out)).offers()
     prices = {(o.pool.instance_type, o.market): o.price_usd_micros_per_hour for o in offers}
     assert prices[N2.name, Market.ON_DEMAND] == 97_118 and prices[N2.name, Market.SPOT] == 45_800
@@ -294,7 +295,7 @@ def test_saved_answers_do_as_well(tmp_path: Path, capsys: pytest.CaptureFixture[
     }.items():  # fmt: skip
         (saved / f"{name}.json").write_text(json.dumps(answer))
     assert price_import.main(["--from", str(saved), "--out", str(out)]) == 0
-    assert dict(price_table.read(out).prices) == {
+    assert dict(google_price_table.read(out).prices) == {
         (HERE, "n2-standard-2"): (97_118, None),
         (HERE, "n2-standard-4"): (194_236, None),
     }
@@ -306,7 +307,7 @@ def test_answers_that_give_no_price_leave_the_table_as_it_is(
     answer: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "prices.csv.gz"
-    price_table.write(out, price_table.shipped())
+    google_price_table.write(out, google_price_table.shipped())
     before = out.read_bytes()
     if answer is not None:
         (tmp_path / "a.json").write_text(json.dumps(answer))
@@ -346,8 +347,8 @@ def test_progress_is_told_after_two_seconds_and_not_before(
 
 
 def test_a_table_comes_back_as_it_was_written(tmp_path: Path) -> None:
-    price_table.write(tmp_path / "t.csv.gz", price_table.shipped())
-    assert price_table.read(tmp_path / "t.csv.gz") == price_table.shipped()
+    google_price_table.write(tmp_path / "t.csv.gz", google_price_table.shipped())
+    assert google_price_table.read(tmp_path / "t.csv.gz") == google_price_table.shipped()
 
 
 @pytest.mark.parametrize("data", [None, b"", b"machine_type,region\n", b"\x1f\x8b\x08\x00"])

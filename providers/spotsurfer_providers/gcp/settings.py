@@ -53,7 +53,7 @@ class GcpSettings(BaseModel):
     disk_gib: int = Field(40, ge=10, le=65536)
     notice_seconds: int = Field(NOTICE_SECONDS_MAX, ge=0, le=NOTICE_SECONDS_MAX)  # of the early notice; 0 = not asked for
     placement_scores: bool = False
-    prices: Path | None = None  # a table as gcp/price_import.py makes it; default: the shipped one
+    prices: Path | None = None  # a table as price_import makes it; default: the shipped one
     external_address: bool = False
     network_tags: list[NetworkTag] = Field(default_factory=list)
     labels: dict[LabelKey, Label] = Field(default_factory=dict, max_length=LABELS_MAX)

@@ -18,10 +18,10 @@ from spotsurfer.model.errors import Invalid, ProviderError
 from spotsurfer.model.market import NO_GPUS, Gpus, Market, Offer, Pool
 from spotsurfer.ports.clock import Clock
 from spotsurfer_providers.answer_memory import Memory
-from spotsurfer_providers.gcp import price_table
+from spotsurfer_providers.catalog import google_price_table
+from spotsurfer_providers.catalog.google_price_table import Prices
 from spotsurfer_providers.gcp.clients import ONCE, Clients
 from spotsurfer_providers.gcp.error_codes import calling
-from spotsurfer_providers.gcp.price_table import Prices
 from spotsurfer_providers.gcp.settings import GcpSettings, region_of
 
 DAY_SECONDS, HOUR_SECONDS = 86400.0, 3600.0
@@ -92,7 +92,7 @@ class VmMarket:
         self._settings = settings
         self._gcp = clients
         self._memory = Memory(clock)
-        self.prices = price_table.shipped() if settings.prices is None else price_table.read(settings.prices)
+        self.prices = google_price_table.shipped() if settings.prices is None else google_price_table.read(settings.prices)
         log.info("prices.read", date=str(self.prices.date), path=str(settings.prices or "shipped"))
 
     def offers(self) -> list[Offer]:
@@ -116,7 +116,7 @@ class VmMarket:
         of_zone: dict[str, list[str]] = {}
         for kind in types:
             of_zone.setdefault(kind.zone, []).append(kind.name)
-        return {z: self._memory.get(("score", z), HOUR_SECONDS, partial(self._score, z, names)) for z, names in of_zone.items()}
+        return {z: self._memory.get(f"score {z}", HOUR_SECONDS, partial(self._score, z, names)) for z, names in of_zone.items()}
 
     def _score(self, zone: str, types: Iterable[str]) -> int | None:
         """How likely spot is to be had in a zone, 1 to 10; None if the call fails, because it is only advice.

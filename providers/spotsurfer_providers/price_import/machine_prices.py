@@ -11,9 +11,9 @@ from typing import Any
 
 from spotsurfer.model.market import Market
 from spotsurfer.model.money import from_usd
-from spotsurfer_providers.gcp.billing_skus import FAMILIES, OWN_SSD, Kind, Part, Rates
-from spotsurfer_providers.gcp.price_table import Prices
+from spotsurfer_providers.catalog.google_price_table import Prices
 from spotsurfer_providers.gcp.settings import region_of
+from spotsurfer_providers.price_import.billing_skus import FAMILIES, OWN_SSD, Kind, Part, Rates
 
 SSD_GIB = 375  # of one local SSD ("About Local SSD disks", Compute Engine's documentation)
 _WITH_SSD = re.compile(r"a2-ultragpu-.*|a3-.*(?<!-nolssd)|.*-lssd")  # types that come with local SSDs

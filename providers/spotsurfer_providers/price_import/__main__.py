@@ -17,18 +17,18 @@ from spotsurfer_wire import clock
 
 from spotsurfer.model.errors import ConfigError, ProviderError, SpotsurferError, UsageError
 from spotsurfer.model.money import usd
-from spotsurfer_providers.gcp import price_table
-from spotsurfer_providers.gcp.billing_skus import Rates, rates_of
+from spotsurfer_providers.catalog import google_price_table
+from spotsurfer_providers.catalog.google_price_table import PriceTable
 from spotsurfer_providers.gcp.clients import ONCE, Clients
 from spotsurfer_providers.gcp.error_codes import calling
-from spotsurfer_providers.gcp.machine_prices import Change, changes, priced, shapes_of
-from spotsurfer_providers.gcp.price_table import PriceTable
+from spotsurfer_providers.price_import.billing_skus import Rates, rates_of
+from spotsurfer_providers.price_import.machine_prices import Change, changes, priced, shapes_of
 
 SERVICE = "services/6F81-5844-456A"  # Compute Engine in the billing catalogue
 SKU_PAGE, TYPE_PAGE = 5000, 500
 CHANGES_SHOWN, REASONS_SHOWN = 10, 20
 QUIET_SECONDS = 2.0
-PROGRAM = "python -m spotsurfer_providers.gcp.price_import"
+PROGRAM = "python -m spotsurfer_providers.price_import"
 EXAMPLES = (
     f"Examples: {PROGRAM} --project my-project-123456 --out prices.csv.gz; {PROGRAM} --from saved/ --out prices.csv.gz --json"
 )
@@ -164,7 +164,7 @@ class Import:
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
-        before, after = price_table.shipped(), self.table
+        before, after = google_price_table.shipped(), self.table
         return {
             "path": str(self.path),
             "date": after.date.isoformat(),
@@ -226,10 +226,10 @@ def imported(found: Found, path: Path) -> Import:
         raise ConfigError(f"{len(found.skus)} SKUs and {len(found.types)} machine types give no price: {path} stays as it is.")
     table = PriceTable(prices, clock.utc().date())
     try:
-        price_table.write(path, table)
+        google_price_table.write(path, table)
     except OSError as e:
         raise ConfigError(f"{path} can't be written: {e}.") from e
-    largest = changes(price_table.shipped().prices, prices)
+    largest = changes(google_price_table.shipped().prices, prices)
     return Import(path, table, dict(left_out.most_common()), dict(rates.unknown.most_common()), largest)
 
 

@@ -41,7 +41,7 @@ def read(path: Path) -> PriceTable:
     try:
         return _table(path.read_bytes())
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, KeyError, ValueError, TypeError, InvalidOperation) as e:
-        how = "`python -m spotsurfer_providers.gcp.price_import` makes one"
+        how = "`python -m spotsurfer_providers.price_import` makes one"
         raise ConfigError(f"[provider.gcp] prices: {path} is no table of prices ({type(e).__name__}: {e}): {how}.") from e
 
 
