@@ -19,7 +19,8 @@ from spotsurfer_agent.control.final_save_timing import (
 )
 from spotsurfer_agent.control.state_file import StateFile
 from spotsurfer_agent.host.usage import Sampler
-from spotsurfer_wire.messages import Fit, SaveFacts, Want, say
+from spotsurfer_wire.final_save_forecast import Fit, say
+from spotsurfer_wire.messages import SaveFacts, Want
 from support.agent_world import World, commits, running
 
 GB = 10**9

@@ -21,8 +21,9 @@ from spotsurfer_wire import manifest, object_keys
 from spotsurfer_wire.chunks.budget import Limits
 from spotsurfer_wire.chunks.reader import Reader
 from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.final_save_forecast import Fit
 from spotsurfer_wire.manifest import Entry, Extents, Manifest, Stored
-from spotsurfer_wire.messages import AgentState, Desired, Fit, Head, HeadKind, Want, Warm
+from spotsurfer_wire.messages import AgentState, Desired, Head, HeadKind, Want, Warm
 from spotsurfer_wire.store.port import StoreError
 from support.agent_world import JOB, DictStore
 

@@ -13,6 +13,8 @@ Every save leaves a `Sample`. Five things are read from the samples, each on the
 What the job's memory grew by since the last save comes on top: it is part of the image now, and no base has it.
 
 A final save keeps the job frozen until it is durable, so its length is the first half of a move's pause.
+
+Whether a final save is worth a try is read on the other side (`_at_best`): only what was never faster is given up.
 """
 
 from __future__ import annotations
@@ -21,12 +23,12 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from spotsurfer_wire.messages import Fit, SaveFacts
+from spotsurfer_wire.final_save_forecast import SAFETY, Fit
+from spotsurfer_wire.messages import SaveFacts
 
 from spotsurfer_agent.control.state_file import StateFile
 
 SAMPLES_MAX = 16  # older ones say little about what the job does now
-SAFETY = 1.5  # a forecast is held against the window, and a final save begun, with this factor
 RESERVE_SECONDS_MIN = 10.0  # a machine that is about to go may be slow in everything, also in a save that took no time before
 SEND_BYTES_MIN = 4 << 20  # a save with less to send says nothing about the link
 TAIL_SECONDS = 0.2  # until measured
@@ -118,17 +120,16 @@ class Model:
 
 def learn(samples: Sequence[Sample], resident_bytes: float | None = None) -> Model | None:
     """The model of these samples, newest last; None without samples. `resident_bytes`: what the job has in memory now."""
-    good = [s for s in samples[-SAMPLES_MAX:] if s.image_bytes > 0 and s.durable_seconds > 0]
+    good = _good(samples)
     if not good:
         return None
-    rests = [(s.sent_bytes, max(s.durable_seconds - s.frozen_seconds, 1e-3)) for s in good]
-    tail = min(TAIL_SECONDS, *(seconds for _, seconds in rests))
+    tail = min(TAIL_SECONDS, *(_rest(s) for s in good))
     then = good[-1].resident_bytes
     grown = int(max(resident_bytes - then, 0.0)) if resident_bytes is not None and then is not None else 0
     return Model(
         image_bytes=good[-1].image_bytes + grown,
-        freeze_bytes_per_second=_slow([s.image_bytes / max(s.frozen_seconds, 1e-3) for s in good]),
-        send_bytes_per_second=_send_rate(rests),
+        freeze_bytes_per_second=_slow(_freeze_rates(good)),
+        send_bytes_per_second=_slow(_telling_rates(good)),
         tail_seconds=tail,
         start_seconds=max(s.start_seconds for s in good),
         curve=_curve(good),
@@ -141,12 +142,26 @@ def _slow(rates: Sequence[float]) -> float:
     return sorted(rates)[(len(rates) - 1) // 2]
 
 
-def _send_rate(rests: Sequence[tuple[int, float]]) -> float:
-    largest = max(sent for sent, _ in rests)
-    telling = [sent / seconds for sent, seconds in rests if sent >= max(largest / 2, 1)]
+def _good(samples: Sequence[Sample]) -> list[Sample]:
+    return [s for s in samples[-SAMPLES_MAX:] if s.image_bytes > 0 and s.durable_seconds > 0]
+
+
+def _rest(s: Sample) -> float:
+    """Seconds from the end of the freeze to committed."""
+    return max(s.durable_seconds - s.frozen_seconds, 1e-3)
+
+
+def _freeze_rates(samples: Sequence[Sample]) -> list[float]:
+    return [s.image_bytes / max(s.frozen_seconds, 1e-3) for s in samples]
+
+
+def _telling_rates(samples: Sequence[Sample]) -> list[float]:
+    """Bytes a second of the saves that say something about the link."""
+    largest = max(s.sent_bytes for s in samples)
+    telling = [s.sent_bytes / _rest(s) for s in samples if s.sent_bytes >= max(largest / 2, 1)]
     if largest < SEND_BYTES_MIN:  # too little to divide by: as fast as it was, and no slower than that little allows
-        return max(max(telling, default=1.0), SEND_BYTES_MIN / TAIL_SECONDS)
-    return _slow(telling)
+        return [max(*telling, 1.0, SEND_BYTES_MIN / TAIL_SECONDS)]
+    return telling
 
 
 def _curve(samples: Sequence[Sample]) -> tuple[tuple[float, float], ...]:
@@ -189,7 +204,22 @@ def forecast(
         base_age_max_seconds=oldest,
         interval_seconds=interval,
         hastened=interval != window.interval_seconds,
+        enough_seconds=model.whole_seconds(base_age_seconds) + window.margin_seconds,
+        least_seconds=_at_best(samples, base_age_seconds, model.image_bytes, model.grown_bytes),
     )
+
+
+def _at_best(samples: Sequence[Sample], base_age_seconds: float, image_bytes: int, grown_bytes: int) -> float:
+    """Order to committed if everything goes as well as it ever did. What is not known takes no time.
+
+    New is as little as ever, in proportion to the age. What the job grew by counts if its memory is known not to shrink.
+    """
+    good = _good(samples)
+    changed = (s.sent_bytes * min(base_age_seconds / s.age_seconds, 1.0) for s in good if s.age_seconds)
+    packed = min((s.sent_bytes / s.image_bytes for s in good if s.age_seconds is None), default=0.0)
+    sent = min(changed, default=0.0) + min(packed, 1.0) * grown_bytes
+    freezing, sending = (max(rates) for rates in (_freeze_rates(good), _telling_rates(good)))
+    return min(s.start_seconds for s in good) + image_bytes / freezing + sent / sending
 
 
 def _judge(model: Model, room: float | None, now: float) -> tuple[float | None, str]:

@@ -84,6 +84,22 @@ def protection(here: Json) -> str:
     return ": ".join(x for x in (here["protection"], here["unprotected"]) if x)
 
 
+def taken(foretold: list[Json]) -> str | None:
+    """What notices of the usual lengths would do now; None if the job does not run."""
+    said = {
+        "saved": "it is saved in time",
+        "tried": "it may be saved in time; if not, {lost} of work is repeated",
+        "lost": "no time to save it: {lost} of work is repeated",
+    }
+    parts = []
+    for f in foretold:
+        lost = "the" if f["lost_seconds"] is None else f"up to {duration(f['lost_seconds'])}"
+        notice = f"with {duration(f['notice_seconds'])} of notice" if f["notice_seconds"] else "without notice"
+        parts.append(f"{notice} {said[f['outcome']].format(lost=lost)}")
+    assumed = " (nothing was saved on this machine yet: its speed is assumed)"
+    return "; ".join(parts) + (assumed if any(not f["measured"] for f in foretold) else "") if parts else None
+
+
 def current(job: Json) -> Json | None:
     """The attempt that holds the job, else the one that waits, else None."""
     attempts: list[Json] = job["attempts"]
@@ -194,6 +210,7 @@ def _now(here: Json) -> list[tuple[str, Any]]:
         ("unsaved", f"{duration(unsaved)} of work since the newest checkpoint" if unsaved is not None else None),
         ("saving", here["save_stage"]),
         ("final save", here["fit_text"]),
+        ("if taken", taken(here["foretold"])),
         ("interval", here["pace_why"]),
         ("fetched", fetched),
         (
