@@ -36,6 +36,7 @@ AGE_SECONDS_MAX = 7 * 86400.0  # a base older than that is not asked about
 INTERVAL_SECONDS_MIN = 30.0  # saves are never made to follow each other faster than that
 STEPS = 24  # of bisecting an age: far below a second
 AGAIN_SECONDS = 5.0  # a forecast changes with the age of the base, slowly
+NEAR_AGE = 2.0  # a save says how much is new with a base up to so many times as old
 WHOLE_SHARE = 0.9  # a first save that sends more of its image than this knew nothing of its base
 
 
@@ -212,12 +213,14 @@ def forecast(
 def _at_best(samples: Sequence[Sample], base_age_seconds: float, image_bytes: int, grown_bytes: int) -> float:
     """Order to committed if everything goes as well as it ever did. What is not known takes no time.
 
-    New is as little as ever, in proportion to the age. What the job grew by counts if its memory is known not to shrink.
+    New is as little as ever with a base about as old as this one, or older: of that a part in proportion to the age. What the
+    job grew by packs no better than its image when most of that was sent.
     """
     good = _good(samples)
-    changed = (s.sent_bytes * min(base_age_seconds / s.age_seconds, 1.0) for s in good if s.age_seconds)
-    packed = min((s.sent_bytes / s.image_bytes for s in good if s.age_seconds is None), default=0.0)
-    sent = min(changed, default=0.0) + min(packed, 1.0) * grown_bytes
+    aged = [(base_age_seconds / s.age_seconds, s.sent_bytes) for s in good if s.age_seconds]
+    near = [(older, sent) for older, sent in aged if older <= NEAR_AGE] or aged
+    packed = min(max(s.sent_bytes / s.image_bytes for s in good), 1.0)
+    sent = min((sent * min(older, 1.0) for older, sent in near), default=0.0) + packed * grown_bytes
     freezing, sending = (max(rates) for rates in (_freeze_rates(good), _telling_rates(good)))
     return min(s.start_seconds for s in good) + image_bytes / freezing + sent / sending
 
