@@ -52,6 +52,11 @@ class Sample:
     start_seconds: float = 0.0  # order to freeze
     resident_bytes: float | None = None  # what the job had in memory then; None = not known, or no part of the image
 
+    @property
+    def share(self) -> float:
+        """Which part of the image was sent."""
+        return min(self.sent_bytes / self.image_bytes, 1.0)
+
     def to_row(self) -> list[float | None]:
         """For a file."""
         return list(dataclasses.astuple(self))
@@ -100,6 +105,11 @@ class Model:
             return above[1] * float((age_seconds / above[0]) ** 0.5)
         part = (age_seconds - below[0]) / (above[0] - below[0])
         return below[1] + part * (above[1] - below[1])
+
+    @property
+    def known_from_seconds(self) -> float:
+        """The youngest base that was seen: with a younger one as much may be new, so no more is promised."""
+        return self.curve[0][0] if self.curve else 0.0
 
     @property
     def frozen_seconds(self) -> float:
@@ -166,7 +176,7 @@ def _telling_rates(samples: Sequence[Sample]) -> list[float]:
 
 
 def _curve(samples: Sequence[Sample]) -> tuple[tuple[float, float], ...]:
-    points = sorted((s.age_seconds, min(s.sent_bytes / s.image_bytes, 1.0)) for s in samples if s.age_seconds)
+    points = sorted((s.age_seconds, s.share) for s in samples if s.age_seconds)
     curve: list[tuple[float, float]] = []
     most = 0.0
     for age, share in points:
@@ -205,24 +215,24 @@ def forecast(
         base_age_max_seconds=oldest,
         interval_seconds=interval,
         hastened=interval != window.interval_seconds,
-        enough_seconds=model.whole_seconds(base_age_seconds) + window.margin_seconds,
-        least_seconds=_at_best(samples, base_age_seconds, model.image_bytes, model.grown_bytes),
+        enough_seconds=model.whole_seconds(max(base_age_seconds, model.known_from_seconds)) + window.margin_seconds,
+        least_seconds=min(_at_best(samples, base_age_seconds, model), model.start_seconds + now),
     )
 
 
-def _at_best(samples: Sequence[Sample], base_age_seconds: float, image_bytes: int, grown_bytes: int) -> float:
+def _at_best(samples: Sequence[Sample], base_age_seconds: float, model: Model) -> float:
     """Order to committed if everything goes as well as it ever did. What is not known takes no time.
 
     New is as little as ever with a base about as old as this one, or older: of that a part in proportion to the age. What the
     job grew by packs no better than its image when most of that was sent.
     """
     good = _good(samples)
-    aged = [(base_age_seconds / s.age_seconds, s.sent_bytes) for s in good if s.age_seconds]
-    near = [(older, sent) for older, sent in aged if older <= NEAR_AGE] or aged
-    packed = min(max(s.sent_bytes / s.image_bytes for s in good), 1.0)
-    sent = min((sent * min(older, 1.0) for older, sent in near), default=0.0) + packed * grown_bytes
+    aged = [(base_age_seconds / s.age_seconds, s.share) for s in good if s.age_seconds]
+    near = [(older, share) for older, share in aged if older <= NEAR_AGE] or aged
+    least = min((share * min(older, 1.0) for older, share in near), default=0.0)
+    sent = least * (model.image_bytes - model.grown_bytes) + max(s.share for s in good) * model.grown_bytes
     freezing, sending = (max(rates) for rates in (_freeze_rates(good), _telling_rates(good)))
-    return min(s.start_seconds for s in good) + image_bytes / freezing + sent / sending
+    return min(s.start_seconds for s in good) + model.image_bytes / freezing + sent / sending
 
 
 def _judge(model: Model, room: float | None, now: float) -> tuple[float | None, str]:

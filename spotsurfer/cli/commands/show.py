@@ -86,16 +86,13 @@ def protection(here: Json) -> str:
 
 def taken(foretold: list[Json]) -> str | None:
     """What notices of the usual lengths would do now; None if the job does not run."""
-    said = {
-        "saved": "it is saved in time",
-        "tried": "it may be saved in time; if not, {lost} of work is repeated",
-        "lost": "no time to save it: {lost} of work is repeated",
-    }
     parts = []
     for f in foretold:
-        lost = "the" if f["lost_seconds"] is None else f"up to {duration(f['lost_seconds'])}"
-        notice = f"with {duration(f['notice_seconds'])} of notice" if f["notice_seconds"] else "without notice"
-        parts.append(f"{notice} {said[f['outcome']].format(lost=lost)}")
+        notice = f"with {f['notice_seconds']:g} s of notice" if f["notice_seconds"] else "without notice"
+        seconds = f["lost_seconds"]
+        work = "the work since its newest checkpoint" if seconds is None else f"up to {duration(seconds)} of work"
+        said = {"saved": "it is saved in time", "tried": f"it may be saved in time: if not, {work} is repeated"}
+        parts.append(f"{notice} {said.get(f['outcome'], f'{work} is repeated')}")
     assumed = " (nothing was saved on this machine yet: its speed is assumed)"
     return "; ".join(parts) + (assumed if any(not f["measured"] for f in foretold) else "") if parts else None
 
