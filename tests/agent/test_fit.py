@@ -126,6 +126,10 @@ def test_nothing_is_given_up_that_was_only_never_measured() -> None:
     fresh = ask(save(None, 4 * GB, 1.0), save(600, 4 * GB, 1.0), age=6.0)
     assert (prospect(fresh, 30.0), prospect(fresh, 120.0)) == (TRIED, SAVED), "so young a base was never seen"
     assert prospect(ask(save(None, 4 * GB, 1.0), save(600, 4 * GB, 1.0), save(3, 4 * GB, 0.01)), 30.0) is LOST, "nor an old one"
+    sees = (save(1200, 4 * GB, 1.0), save(600, 4 * GB, 1.0))
+    assert prospect(ask(*sees), 30.0) is LOST, (
+        "what was seen with a base as old as this one counts more than an older one's half"
+    )
 
 
 @pytest.mark.parametrize(("share", "expected"), [(1.0, LOST), (0.02, TRIED)])

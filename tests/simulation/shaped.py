@@ -47,7 +47,7 @@ class ShapedAgent(Agent):
         self.shape, self.notice_seconds = cloud.shape, cloud.notice_seconds
         self.grown = 0.0
         self._base: tuple[float, float] | None = None  # grown bytes and work in the newest checkpoint
-        self._new = 0.0  # bytes of the save under way
+        self._new = 0  # bytes of the save under way
 
     @property
     def memory_bytes(self) -> float:
@@ -78,18 +78,18 @@ class ShapedAgent(Agent):
     def _image_bytes(self) -> float:
         return self.memory_bytes + self.shape.writes * MB * self.shim.worked
 
-    def _new_bytes(self) -> float:
+    def _new_bytes(self) -> int:
         if self._base is None:
-            return self._image_bytes()
+            return int(self._image_bytes())
         grown, worked = self._base
         changed = self.shape.table * MB if self.shape.dirty else 0
-        return changed + self.grown - grown + self.shape.writes * MB * (self.shim.worked - worked)
+        return int(changed + self.grown - grown + self.shape.writes * MB * (self.shim.worked - worked))
 
     def measured(self, request: SaveRequest, seconds: float) -> SaveFacts:
         """By this machine's rates; the job's world has whole seconds."""
         kind, size = "final" if request.final else "live", int(self._image_bytes())
         return SaveFacts(
-            request.checkpoint, request.sequence, kind, size, int(self._new), self._frozen(), max(seconds, self._frozen()),
+            request.checkpoint, request.sequence, kind, size, self._new, self._frozen(), max(seconds, self._frozen()),
             memory_bytes=int(self.memory_bytes),
         )  # fmt: skip
 

@@ -40,12 +40,12 @@ class Shape:
 SHAPES = (
     Shape("small", (SAVED, SAVED, LOST)),
     Shape("200 MB, clean", (SAVED, SAVED, LOST), link=10, table=200, saves=(2, 6)),
-    Shape("200 MB, dirty", (SAVED, LOST, LOST), link=6, table=200, dirty=True, saves=(2, 6)),
+    Shape("200 MB, dirty", (SAVED, LOST, LOST), link=5, table=200, dirty=True, saves=(2, 6)),
     Shape("memory that grows", (SAVED, LOST, LOST), link=3, table=8, grows=140),
     Shape("large outputs, not sent yet", (SAVED, LOST, LOST), link=6, table=8, writes=5, saves=(2, 42)),
     Shape("many processes", (SAVED, SAVED, LOST), link=20, table=2, processes=40),
     Shape("a GPU", (SAVED, SAVED, LOST), link=20, gpus=1),
-    Shape("slow link", (SAVED, LOST, LOST), link=1, table=30, dirty=True, saves=(2, 6)),
+    Shape("slow link", (SAVED, LOST, LOST), link=1, table=32, dirty=True, saves=(2, 6)),
     Shape("no checkpoint yet", (SAVED, SAVED, LOST), saves=()),
     Shape("more than the link moves in 120 s", (LOST, LOST, LOST), link=2, table=8, grows=350),
 )

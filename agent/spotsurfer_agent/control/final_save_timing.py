@@ -36,7 +36,7 @@ AGE_SECONDS_MAX = 7 * 86400.0  # a base older than that is not asked about
 INTERVAL_SECONDS_MIN = 30.0  # saves are never made to follow each other faster than that
 STEPS = 24  # of bisecting an age: far below a second
 AGAIN_SECONDS = 5.0  # a forecast changes with the age of the base, slowly
-NEAR_AGE = 2.0  # a save says how much is new with a base up to so many times as old
+NEAR_AGE = 1.5  # a save says how much is new with a base at most so many times older or younger
 WHOLE_SHARE = 0.9  # a first save that sends more of its image than this knew nothing of its base
 
 
@@ -223,13 +223,14 @@ def forecast(
 def _at_best(samples: Sequence[Sample], base_age_seconds: float, model: Model) -> float:
     """Order to committed if everything goes as well as it ever did. What is not known takes no time.
 
-    New is as little as ever with a base about as old as this one, or older: of that a part in proportion to the age. What the
-    job grew by packs no better than its image when most of that was sent.
+    New is as little as ever with a base about as old as this one, else with an older one, else with the oldest: of that a part
+    in proportion to the age. What the job grew by packs no better than its image when most of that was sent.
     """
     good = _good(samples)
-    aged = [(base_age_seconds / s.age_seconds, s.share) for s in good if s.age_seconds]
-    near = [(older, share) for older, share in aged if older <= NEAR_AGE] or aged
-    least = min((share * min(older, 1.0) for older, share in near), default=0.0)
+    aged = sorted((base_age_seconds / s.age_seconds, s.share) for s in good if s.age_seconds)
+    near = [x for x in aged if 1 / NEAR_AGE <= x[0] <= NEAR_AGE]
+    told = near or [x for x in aged if x[0] < 1] or aged[:1]
+    least = min((share * min(older, 1.0) for older, share in told), default=0.0)
     sent = least * (model.image_bytes - model.grown_bytes) + max(s.share for s in good) * model.grown_bytes
     freezing, sending = (max(rates) for rates in (_freeze_rates(good), _telling_rates(good)))
     return min(s.start_seconds for s in good) + model.image_bytes / freezing + sent / sending
