@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from spotsurfer_providers.gcp import doctor
-from spotsurfer_providers.gcp.provider import ACT_AS, USE_SUBNET
+from spotsurfer_providers.gcp.provider import ACT_AS, CONSUME, USE_SUBNET
 from support import gcp
 from support.gce.identity import Grant
 from support.gce.server import CONTROLLER, TestGce
@@ -16,7 +16,7 @@ from spotsurfer.ports.clock import SystemClock
 from spotsurfer.ports.provider import ProviderHost
 
 RIGHTS = {
-    USE_SUBNET, ACT_AS, "compute.globalOperations.list", "compute.instances.list", "compute.machineTypes.list",
+    USE_SUBNET, ACT_AS, CONSUME, "compute.globalOperations.list", "compute.instances.list", "compute.machineTypes.list",
     "iam.serviceAccounts.getAccessToken",
 }  # fmt: skip
 

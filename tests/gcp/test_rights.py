@@ -19,6 +19,7 @@ from support.gce import metadata, terraformed
 from support.gce.boxes import TOKEN
 from support.gce.server import CONTROLLER, TestGce
 from support.gce.storage import PART_BYTES_MIN
+from support.provider_contract import Bench
 
 from spotsurfer.model.errors import CredentialsExpired, ProviderDenied
 from spotsurfer.model.job import InstanceId
@@ -50,8 +51,7 @@ def orders(gce: TestGce, of: GcpProvider) -> None:
     of.witness.settle(letters)
     for view in views:
         of.terminate(view.id)
-    while any(not v.ended_at for v in of.describe().instances):
-        pass
+        Bench(of).wait_gone(view.id)
     of.rehearse(plan(of, Market.SPOT, "f" * 32))
 
 

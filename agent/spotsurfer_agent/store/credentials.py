@@ -22,7 +22,7 @@ from spotsurfer_wire.json_codec import ProtocolError
 from spotsurfer_wire.messages import AgentConfig
 from spotsurfer_wire.sealed_objects import CONFIG, HOST_KEY, BadHandout, Handout, unseal_handout
 from spotsurfer_wire.store.obstore import ObstoreStore, fsync, has_credentials, open_store
-from spotsurfer_wire.store.port import ObjectStore, StoreError
+from spotsurfer_wire.store.port import ObjectStore, RightsUnreachable, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -205,11 +205,17 @@ class GoogleAccount:
     metadata_url: str
 
     def __call__(self) -> Any:
-        """A `GCSCredential`. Raises OSError, HTTPException, ValueError or KeyError."""
+        """A `GCSCredential`. Raises RightsUnreachable, NoCredentials."""
         connection = http.client.HTTPConnection(urlsplit(self.metadata_url).netloc, timeout=GOOGLE_SECONDS)
-        with contextlib.closing(connection):
-            connection.request("GET", GOOGLE_ACCOUNT, headers={"Metadata-Flavor": "Google"})
-            return {"token": json.load(connection.getresponse())["access_token"], "expires_at": _LONG_AGO}
+        try:
+            with contextlib.closing(connection):
+                connection.request("GET", GOOGLE_ACCOUNT, headers={"Metadata-Flavor": "Google"})
+                answer = connection.getresponse()
+                if answer.status == 404:
+                    raise NoCredentials("this VM has no service account")
+                return {"token": json.loads(answer.read())["access_token"], "expires_at": _LONG_AGO}
+        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as e:
+            raise RightsUnreachable(f"the metadata server gives no token: {type(e).__name__}: {e}") from e
 
     def refused(self) -> None:
         """Does nothing: each request asks for the token."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
 from google.api_core import exceptions
 from google.auth import impersonated_credentials
+from google.auth.exceptions import GoogleAuthError
 from google.auth.transport import requests
 from google.cloud import compute_v1
 from google.oauth2 import sts
@@ -24,7 +26,7 @@ _EXCHANGE, _ACCESS_TOKEN = "urn:ietf:params:oauth:grant-type:token-exchange", "u
 
 
 class Clients:
-    """Makes no call itself. google-auth keeps and renews credentials, only in memory."""
+    """google-auth keeps and renews credentials, only in memory."""
 
     def __init__(self, endpoint_url: str | None) -> None:
         self._endpoint_url = endpoint_url  # of all of Google's services, for tests
@@ -78,22 +80,45 @@ class Clients:
     def token(self, account: str, options: Mapping[str, Any], seconds: int) -> tuple[str, float]:
         """A token of another account, which `options` cut down to some rights, and for how many seconds it is good.
 
-        Raises GoogleAuthError. The controller's account has to be allowed to make tokens of that account.
+        Raises GoogleAPICallError for a refusal, GoogleAuthError. The controller's account has to be allowed to make tokens of
+        that account.
         """
 
+        refusal: list[Any] = []
+
         def request(*args: Any, **named: Any) -> Any:
-            return _requests.Request()(*args, **{**named, "timeout": SECONDS})
+            answer = _requests.Request()(*args, **{"timeout": SECONDS, **named})
+            refusal[:] = [answer] if answer.status >= 400 else []
+            return answer
 
         own = None
         if self._endpoint_url is not None:
             own = f"{self._endpoint_url}/v1/projects/-/serviceAccounts/{account}:generateAccessToken"
         whole = _impersonated.Credentials(self._credentials, account, [SCOPE], lifetime=seconds, iam_endpoint_override=own)
+        try:
+            return self._cut_down(whole, options, request, seconds)
+        except GoogleAuthError as e:
+            if refusal:  # google-auth does not tell what passes from what doesn't
+                raise _exceptions.from_http_status(refusal[0].status, _message(refusal[0].data)) from e
+            raise
+
+    def _cut_down(self, whole: Any, options: Mapping[str, Any], request: Any, seconds: int) -> tuple[str, float]:
         whole.refresh(request)
         answer = _sts.Client(f"{self._address('sts')}/v1/token").exchange_token(
             request, _EXCHANGE, whole.token, _ACCESS_TOKEN,
             requested_token_type=_ACCESS_TOKEN, additional_options=dict(options),
         )  # fmt: skip
         return str(answer["access_token"]), float(answer.get("expires_in") or seconds)
+
+
+def _message(data: bytes) -> str:
+    """Of a refusal, which has no token in it."""
+    try:
+        told = json.loads(data)
+        error = told["error"]
+        return str(error["message"] if isinstance(error, dict) else told.get("error_description", error))
+    except (ValueError, KeyError, TypeError):
+        return data[:200].decode(errors="replace")
 
 
 def _checked(answer: Any) -> Any:

@@ -107,7 +107,8 @@ def translated(error: Exception, what: str) -> ProviderError:
     """Our error for one of the libraries'."""
     if isinstance(error, GoogleAuthError):
         passes = isinstance(error, TransportError) or error.retryable
-        return _made(ProviderError if passes else CredentialsExpired, what, str(error))
+        # Its other arguments may be Google's whole answer, with a token in it.
+        return _made(ProviderError if passes else CredentialsExpired, what, str(error.args[0] if error.args else error))
     if not isinstance(error, GoogleAPICallError):
         return _made(ProviderError, what, str(error))
     code = code_of(error)

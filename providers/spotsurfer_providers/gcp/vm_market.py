@@ -8,6 +8,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -25,6 +26,7 @@ from spotsurfer_providers.gcp.error_codes import calling
 from spotsurfer_providers.gcp.settings import GcpSettings, region_of
 
 DAY_SECONDS, HOUR_SECONDS = 86400.0, 3600.0
+AGAIN_SECONDS = 60.0
 TARGET_CAPACITY = 20  # advice is asked for a fleet about as large as ours
 ADVICE_TYPES_MAX = 5  # in one question
 log = structlog.get_logger(room="gcp")
@@ -85,13 +87,20 @@ def offers_of(types: Iterable[TypeSeen], prices: Prices, scores: Mapping[str, in
     return offers
 
 
+def _one_of_each_family(types: Iterable[str]) -> list[str]:
+    """As many as one question takes."""
+    families = {name.partition("-")[0]: name for name in sorted(types, reverse=True)}
+    return sorted(families.values())[:ADVICE_TYPES_MAX]
+
+
 class VmMarket:
     """Reads only. Raises ConfigError for a bad table of prices; methods raise ProviderError and its children."""
 
     def __init__(self, settings: GcpSettings, clients: Clients, clock: Clock) -> None:
         self._settings = settings
         self._gcp = clients
-        self._memory = Memory(clock)
+        self._memory, self._clock = Memory(clock), clock
+        self._failures: dict[str, tuple[datetime, ProviderError]] = {}  # of zones, and until when they are not asked again
         self.prices = google_price_table.shipped() if settings.prices is None else google_price_table.read(settings.prices)
         log.info("prices.read", date=str(self.prices.date), path=str(settings.prices or "shipped"))
 
@@ -103,7 +112,6 @@ class VmMarket:
             try:
                 types += self._memory.get(zone, DAY_SECONDS, partial(self._types, zone))
             except ProviderError as e:
-                log.warning("machine_types.unknown", zone=zone, reason=str(e))
                 failure = e
         if not types and failure is not None:
             raise failure
@@ -125,7 +133,7 @@ class VmMarket:
         """
         body = {
             "distributionPolicy": {"targetShape": "ANY_SINGLE_ZONE", "zones": [{"zone": f"zones/{zone}"}]},
-            "instanceFlexibilityPolicy": {"instanceSelections": {"any": {"machineTypes": sorted(types)[:ADVICE_TYPES_MAX]}}},
+            "instanceFlexibilityPolicy": {"instanceSelections": {"any": {"machineTypes": _one_of_each_family(types)}}},
             "instanceProperties": {"scheduling": {"provisioningModel": "SPOT"}},
             "size": TARGET_CAPACITY,
         }
@@ -139,6 +147,19 @@ class VmMarket:
             return None
 
     def _types(self, zone: str) -> list[TypeSeen]:
+        """Raises ProviderError, and for a while the same again: a question may take its time, and the tick waits."""
+        now = self._clock.now()
+        until, failure = self._failures.get(zone, (now, None))
+        if failure is not None and now < until:
+            raise failure
+        try:
+            return self._asked(zone)
+        except ProviderError as e:
+            self._failures[zone] = now + timedelta(seconds=AGAIN_SECONDS), e
+            log.warning("machine_types.unknown", zone=zone, reason=str(e))
+            raise
+
+    def _asked(self, zone: str) -> list[TypeSeen]:
         request = compute_v1.ListMachineTypesRequest(
             project=self._settings.project, zone=zone, filter="isSharedCpu = false", max_results=PAGE
         )

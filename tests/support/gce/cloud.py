@@ -102,6 +102,7 @@ class Cloud:
     unreachable: set[str] = field(default_factory=set)
     obtainability: dict[str, float] = field(default_factory=dict)  # of spot, by zone
     quota: int | None = None  # VMs
+    fails_later: tuple[str, str] | None = None  # how the operation of each order fails
     early_notice: bool = True  # the API knows `preemptionNoticeDuration`
     page: int = 500  # the most that one answer holds
     vms: dict[tuple[str, str], Vm] = field(default_factory=dict)
@@ -173,6 +174,8 @@ class Cloud:
                 "ZONE_RESOURCE_POOL_EXHAUSTED",
                 f"The zone 'projects/{PROJECT}/zones/{zone}' does not have enough resources available to fulfill the request.",
             )
+        elif self.fails_later is not None:
+            operation.error = self.fails_later
         else:
             self.vms[name, zone] = vm
             self.made.append(vm)

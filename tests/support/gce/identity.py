@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import functools
 import json
+import re
 import secrets
 import threading
 import time
@@ -84,6 +85,11 @@ def _extract(text: StringType, template: StringType) -> StringType:
     return StringType(found.partition(after)[0] if after and after in found else "" if after else found)
 
 
+def _is_within(name: str, resource: str) -> bool:
+    """Of a resource and what is below it; one that ends with a sign is a beginning of names."""
+    return name.startswith(resource) if not resource or resource[-1] in "/@" else f"{name}/".startswith(f"{resource}/")
+
+
 def holds(condition: str, name: str, kind: str) -> bool:
     """Whether a condition holds for a resource of this name and type."""
     told: Any = json_to_cel({"name": name, "type": kind, "service": kind.partition("/")[0]})
@@ -132,7 +138,7 @@ class Identity:
         if self.grants is None:
             return True
         own = (g for g in self.grants if g.account == account and permission in g.permissions)
-        return any(name.startswith(g.resource) and holds(g.condition, name, kind) for g in own)
+        return any(_is_within(name, g.resource) and holds(g.condition, name, kind) for g in own)
 
     def need(self, who: Who, permission: str, resource: str, kind: str) -> None:
         """Raises Refused if it is not given."""
@@ -155,15 +161,15 @@ class Identity:
         assert form["grantType"] == "urn:ietf:params:oauth:grant-type:token-exchange", form
         subject = self.who(f"Bearer {form['subjectToken']}")
         rules = json.loads(form["options"])["accessBoundary"]["accessBoundaryRules"]
-        _check(rules)
+        check(rules)
         left = subject.until - self.now()
         token = self.issue(subject.account, rules, subject.until)
         kind = form["requestedTokenType"]
         return {"access_token": token, "issued_token_type": kind, "token_type": "Bearer", "expires_in": int(left)}
 
 
-def _check(rules: Sequence[Mapping[str, Any]]) -> None:
-    """What the documentation says of a boundary."""
+def check(rules: Sequence[Mapping[str, Any]]) -> None:
+    """What the documentation and the API's description say of a boundary. Raises Refused."""
     if not 1 <= len(rules) <= 10:
         raise Refused(400, "invalid_request", "A Credential Access Boundary can have at most 10 rules.")
     for rule in rules:
@@ -172,7 +178,10 @@ def _check(rules: Sequence[Mapping[str, Any]]) -> None:
         for permission in rule["availablePermissions"]:
             if permission.removeprefix("inRole:") not in ROLES:
                 raise Refused(400, "invalid_request", f"Invalid permission {permission}.")
-        _condition(rule.get("availabilityCondition", {}).get("expression", "true"))
+        expression = rule.get("availabilityCondition", {}).get("expression", "true")
+        _condition(expression)
+        if len(expression) > 2048 or len(re.findall(r"&&|\|\||!(?!=)", expression)) > 12:
+            raise Refused(400, "invalid_request", "The condition is too long.")
 
 
 def _gives(rule: Mapping[str, Any], permission: str, resource: str, name: str, kind: str) -> bool:

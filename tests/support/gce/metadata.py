@@ -23,10 +23,10 @@ class FaultyServer(MetadataServer[Metadata]):
 
 
 class _Handler(MetadataHandler):
-    def _reply(self, status: int, text: str, kind: str = "text/html") -> None:
+    def _reply(self, status: int, text: str, kind: str = "text/html", tag: int = 0) -> None:
         faulty = self.server
         assert isinstance(faulty, FaultyServer)
-        super()._reply(*(faulty.instead or (status, text)), kind)
+        super()._reply(*(faulty.instead or (status, text)), kind, tag)
 
 
 @contextmanager

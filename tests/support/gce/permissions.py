@@ -14,6 +14,7 @@ from support.gce.identity import ACCOUNT, Identity, Who
 Needed = tuple[str, str, str]  # permission, name of the resource, its type
 Names = Mapping[str, str]
 COMPUTE = "compute.googleapis.com"
+SUBSCRIPTION = "pubsub.googleapis.com/Subscription"
 SUBNET = f"{COMPUTE}/Subnetwork"
 
 
@@ -67,7 +68,7 @@ NEEDED: Mapping[str, Callable[[Names, Mapping[str, Any]], Iterator[Needed]]] = {
 
 
 def _subscription(names: Names) -> Iterator[Needed]:
-    yield "pubsub.subscriptions.consume", names["subscription"], "pubsub.googleapis.com/Subscription"
+    yield "pubsub.subscriptions.consume", names["subscription"], SUBSCRIPTION
 
 
 def needed(method: str, names: Names, body: Mapping[str, Any]) -> Iterator[Needed]:

@@ -54,6 +54,9 @@ METHODS: dict[str, Handler] = {
     "compute.subnetworks.testIamPermissions": lambda gce, c: permissions.tested(
         gce.identity, c.who, c.body, permissions.subnet(c.path, c.path["resource"]), permissions.SUBNET
     ),
+    "pubsub.projects.subscriptions.testIamPermissions": lambda gce, c: permissions.tested(
+        gce.identity, c.who, c.body, c.path["resource"], permissions.SUBSCRIPTION
+    ),
     "iam.projects.serviceAccounts.testIamPermissions": lambda gce, c: permissions.tested(
         gce.identity, c.who, c.body, c.path["resource"], permissions.ACCOUNT
     ),
@@ -132,6 +135,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         wrong = problems("sts.v1", "GoogleIdentityStsV1ExchangeTokenRequest", named)
         assert not wrong, wrong
         self.gce.calls.append("sts.token")
+        if planned := self.gce.answers.get("sts.token"):
+            refusal = planned.pop(0)
+            assert refusal is not None
+            self._reply(refusal.status, {"error": refusal.reason, "error_description": str(refusal)})
+            return
         self._reply(200, self.gce.identity.exchanged({**named, "options": unquote(named["options"])}))
 
     def _documented(self, called: Method, names: dict[str, str], query: dict[str, str], data: bytes) -> None:

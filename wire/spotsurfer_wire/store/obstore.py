@@ -31,7 +31,7 @@ from obstore.store import GCSStore, LocalStore, MemoryStore, from_url
 
 from spotsurfer_wire.linux.addresses import address
 from spotsurfer_wire.linux.buffers import Buffer
-from spotsurfer_wire.store.port import Listed, Rights, StoreDenied, StoreError, StoreFull, StoreUnreachable
+from spotsurfer_wire.store.port import Listed, Rights, RightsUnreachable, StoreDenied, StoreError, StoreFull, StoreUnreachable
 
 # ---- Local files: many objects into a folder, quickly and never torn
 #
@@ -158,8 +158,8 @@ SECRET_OPTIONS = frozenset({
 CLOUDS = re.compile(r"^(?:aws|google|azure_storage|azure)_")
 SKEWED = re.compile(r"RequestTimeTooSkewed|Request date header too old")  # S3, Azure
 # obstore's words for a server that gave no whole answer, or one that means "later". A local store gives neither.
-# Whoever knows the credentials could not be asked; obstore calls that a refusal.
-UNASKED = re.compile(r"credential provider: \w*(?:Transport|Connect|Timeout)\w*")
+# obstore calls it a refusal, too, if whoever knows the credentials could not be asked.
+UNASKED = re.compile(rf"credential provider: {RightsUnreachable.__name__}\b")
 PASSING = re.compile(r"HTTP error|non-2xx status code: (408|429|500|502|503|504)\b")
 RANGE_BYTES = 16 << 20  # of a file read piece by piece
 # For a file that is sent: bytes of a part, and parts under way, which are in memory. S3 accepts no smaller part; a disk is not
@@ -223,7 +223,7 @@ class ObstoreStore:
         return True
 
     def _is_there(self, key: str) -> bool:
-        with contextlib.suppress(BaseError, *ABSENT):
+        with contextlib.suppress(*ABSENT):
             obstore.head(self._store, key)
             return True
         return False

@@ -114,14 +114,16 @@ class MetadataHandler(http.server.BaseHTTPRequestHandler):
             text = metadata.lookup(name)
             self._reply(404 if text is None else 200, text or "", "application/text")
         else:
-            self._reply(200, json.dumps(metadata.values), "application/json")
+            with metadata.news:  # what is told and its tag belong together
+                told, tag = json.dumps(metadata.values), metadata.version
+            self._reply(200, told, "application/json", tag)
 
-    def _reply(self, status: int, text: str, kind: str = "text/html") -> None:
+    def _reply(self, status: int, text: str, kind: str = "text/html", tag: int = 0) -> None:
         data = text.encode()
         self.send_response(status)
         self.send_header(FLAVOR, "Google")
         self.send_header("Content-Type", kind)
-        self.send_header("ETag", str(self.server.metadata.version))
+        self.send_header("ETag", str(tag or self.server.metadata.version))
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
