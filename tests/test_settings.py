@@ -81,8 +81,8 @@ def test_the_environment_wins_over_the_file_and_the_file_over_defaults(tmp_path:
     settings = load_settings()
     assert settings.limits.as_limits() == Limits(instances_max=4, budget_usd_micros=1_500_000)
     assert settings.agent.checkpoint_interval == 300.0
-    assert settings.provider.table == {"zones": ["a"]}
-    assert settings.policy.table == {}
+    assert settings.provider.table_of(settings.provider.names[0]) == {"zones": ["a"]}
+    assert settings.policy.table_of(settings.policy.name) == {}
 
 
 def test_places_follow_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def test_places_follow_the_data_folder(tmp_path: Path, monkeypatch: pytest.Monke
 def test_every_limit_of_decide_is_a_setting_with_the_same_default() -> None:
     fields = {f.name for f in dataclasses.fields(Limits)} - {
         *("budget_usd_micros", "price_max_usd_micros", "hourly_max_usd_micros"),  # in dollars there
-        *("rebalance", "gpus_shared"),  # the provider's
+        *("advice_moves", "gpus_shared"),  # the provider's
         "checkpoint_seconds",  # [agent] checkpoint_interval
     }
     assert fields <= set(LimitsSection.model_fields)

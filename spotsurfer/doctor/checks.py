@@ -271,7 +271,12 @@ def criu(settings: Settings) -> Finding:
 
 def provider(settings: Settings) -> Finding:
     """The provider's own check of its settings, this host, and its cloud. Creates nothing."""
-    name = settings.provider.name
+    each = [_one_provider(settings, name) for name in settings.provider.names]
+    bad = next((finding for finding in each if finding.level != "ok"), None)
+    return bad or ok("; ".join(finding.text for finding in each))
+
+
+def _one_provider(settings: Settings, name: str) -> Finding:
     known = plugins.plugins(plugins.PROVIDERS)
     if name not in known:
         return fail(f"there is no provider {name!r}", f"set [provider] name to one of {', '.join(sorted(known))}")
@@ -279,7 +284,7 @@ def provider(settings: Settings) -> Finding:
         return ok(f"{name}: asks nothing special of this host")
     host = ProviderHost("doctor", settings.controller.data_dir, settings.store_url, SystemClock())
     try:
-        said: str = plugins.plugin(plugins.DOCTOR, name)(settings.provider.table, host)
+        said: str = plugins.plugin(plugins.DOCTOR, name)(settings.provider.table_of(name), host)
     except SpotsurferError as e:
         sentence, remedy = _apart(str(e))
         return fail(f"{name}: {sentence}", remedy)
@@ -442,8 +447,8 @@ def examine(settings: Settings, checks: Sequence[tuple[str, Check]] = CHECKS) ->
     findings = []
     for name, check in checks:
         try:
-            far = name in OF_BOXES and settings.provider.name != HERE
-            found = ok(f"not needed: machines are those of {settings.provider.name}") if far else check(settings)
+            far = name in OF_BOXES and HERE not in settings.provider.names
+            found = ok(f"not needed: machines are those of {' and '.join(settings.provider.names)}") if far else check(settings)
         except Exception as e:
             if isinstance(e, PermissionError) and e.filename:
                 found = closed(e.filename)

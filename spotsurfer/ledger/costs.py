@@ -62,8 +62,9 @@ Key = tuple[JobId, AttemptNumber]
 class Costs:
     """Spending by attempt. `refresh` reads only attempts that can still change."""
 
-    def __init__(self, rule: BillingRule) -> None:
-        self._rule = rule
+    def __init__(self, rules: Mapping[str, BillingRule]) -> None:
+        """`rules`: by provider."""
+        self._rules = rules
         self._bills: tuple[dict[Key, Charge], dict[Key, Charge]] = {}, {}  # settled, running; replaced as one for other readers
         self._spent: dict[JobId, int] = {}  # by job, of both
         self._loaded = False
@@ -81,12 +82,15 @@ class Costs:
         found = {**attempts, **(rows.attempts(connection, missing) if missing else {})}
         steps = observations.prices(connection, sorted(found))
         known = [((a.job, a.number), a) for some in found.values() for a in some if (a.job, a.number) not in settled]
-        bills = {key: charge(a, steps.get(key, []), self._rule, now, a.reclaimed) for key, a in known}
+        bills = {key: charge(a, steps.get(key, []), self._rule(a), now, a.reclaimed) for key, a in known}
         over = {key: bills.pop(key) for key, a in known if a.state in OVER}
         settled = self._bills[0]  # the current one: another thread may have asked meanwhile
         self._bills = ({**settled, **over} if over else settled), {k: c for k, c in bills.items() if k not in settled}
         self._spent = self._by_job()
         self._loaded = True
+
+    def _rule(self, attempt: Attempt) -> BillingRule:
+        return self._rules.get(attempt.pool.provider, BillingRule())
 
     def _by_job(self) -> dict[JobId, int]:
         """A job's bill; a rehearsal's counts for its parent, too. Lists ask for each job, so it is added up once a look."""

@@ -21,6 +21,7 @@ class InstanceSeen:
     reclaimed: bool
     launched_at: datetime
     ended_at: datetime | None = None
+    provider: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +233,7 @@ class Limits:
     listing_lag_seconds: float = 30.0  # a launched instance may be missing from listings for so long
     instances_max: int = 20
     gpus_max: int | None = None
-    gpus_shared: bool = False  # all machines have the same GPUs
+    gpus_shared: frozenset[str] = frozenset()  # providers whose machines all have the same GPUs
     hourly_max_usd_micros: int | None = None  # of all machines together, at their purchase prices
     ageing_seconds: float = 600.0  # a wait of this length counts as one more of priority
     stay_seconds: float = 120.0  # so long a job that gave way and came back need not give way again
@@ -252,7 +253,7 @@ class Limits:
     )
     precopy_gain_seconds: float = 1.0  # a live save before a move must shorten its pause by so much
     checkpoint_seconds: float | None = None  # between saves of jobs without an own interval; None = the policy decides
-    rebalance: str = "ignore"  # reaction to the cloud's advice to leave a machine: "ignore", "checkpoint", "move"
+    advice_moves: frozenset[str] = frozenset()  # providers whose advice to leave a machine is followed
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,8 +273,7 @@ class Snapshot:
     offers: Sequence[Offer]
     cooldowns: Sequence[Cooldown]
     orphans: Sequence[InstanceSeen]  # of our family, belonging to no attempt of ours
-    listing_complete: bool
-    listing_at: datetime
+    listings: Mapping[str, datetime | None]  # by provider: when it was last listed as a whole; None = now only in part
     spent_usd_micros: int
     limits: Limits
     spot_seen: Mapping[Pool, Sequence[SpotSeen]] = field(default_factory=dict)  # oldest first
@@ -283,3 +283,14 @@ class Snapshot:
     hearing: Hearing = ALL_HEARD
     ahead: str = ""  # facts in the store that the database, from a backup, lacks: then no machine counts as an orphan
     doubt: Doubt | None = None  # None = silence is evidence
+
+    def listed_at(self, provider: str) -> datetime | None:
+        """The time of the provider's complete listing; None if absence from it is no evidence.
+
+        A machine of an unknown place ("", see Recall) may be anywhere, and one of a provider that the settings no longer name
+        can't be seen.
+        """
+        if provider:
+            return self.listings.get(provider)
+        known = [at for at in self.listings.values() if at is not None]
+        return min(known) if known and len(known) == len(self.listings) else None

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from spotsurfer_wire.sealed_objects import unseal_handout
-from support.builders import JOB, a_job, an_attempt
+from support.builders import JOB, POOL, a_job, an_attempt
 
 from spotsurfer.config.settings import Settings
 from spotsurfer.controller.machines.bootstrap import Login
+from spotsurfer.controller.machines.clouds import Clouds
 from spotsurfer.controller.machines.user_data import Machines
 from spotsurfer.ports.provider import BillingRule, Capabilities, StoreAccess
 from spotsurfer.state import jobs as rows
@@ -23,16 +24,22 @@ HOST_KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nof the machine\n-----END OPENSS
 INPUTS = {"s3://lab/": {"access_key_id": "AKIA", "secret_access_key": "of-the-lab"}}
 
 
+def clouds(access: StoreAccess) -> Clouds:
+    """One cloud, with such access to the store."""
+    abilities = Capabilities(120.0, "aws", BillingRule())
+    provider: Any = SimpleNamespace(name=POOL.provider, capabilities=abilities, store_access=lambda *_: access)
+    return Clouds([provider], access.url)
+
+
 @pytest.fixture
 def machines(tmp_path: Path) -> Machines:
     engine: Any = open_database(tmp_path / "state.db")
     with engine.begin() as c:
         rows.add_job(c, a_job())
     access = StoreAccess("s3://bucket", {"region": "us-east-1"}, renewed=True)
-    provider: Any = SimpleNamespace(capabilities=Capabilities(120.0, "aws", BillingRule()), store_access=lambda *_: access)
     logins: Any = SimpleNamespace(of_user_data=lambda _: Login("admin", "ssh-ed25519 AAAA x", HOST_KEY))
     settings = Settings(inputs={"options": INPUTS})  # type: ignore[arg-type]
-    return Machines(settings, engine, provider, KEY, "0" * 64, logins)
+    return Machines(settings, engine, clouds(access), KEY, "0" * 64, logins)
 
 
 def test_user_data_holds_no_secret_but_a_voucher_and_is_the_same_each_time(machines: Machines) -> None:
@@ -53,9 +60,7 @@ def test_what_it_leaves_out_opens_by_the_voucher(machines: Machines) -> None:
 
 def test_a_machine_without_a_role_is_told_all(machines: Machines) -> None:
     """A box: its user-data lies in the controller's own folder, and it has no way to trade a voucher."""
-    machines.provider = SimpleNamespace(  # type: ignore[assignment]
-        capabilities=Capabilities(120.0, "aws", BillingRule()), store_access=lambda *_: StoreAccess("s3://b", {"region": "x"})
-    )
+    machines.clouds = clouds(StoreAccess("s3://b", {"region": "x"}))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("spotsurfer.controller.machines.bootstrap.presigned_get", lambda *_: "https://b/x")
         text = machines.user_data(an_attempt(1))

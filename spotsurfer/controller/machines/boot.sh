@@ -76,7 +76,7 @@ sign = hmac.new(key, text.encode(), "sha256").hexdigest()
 names["Authorization"] = f"AWS4-HMAC-SHA256 Credential={i}/{scope}, SignedHeaders={signed}, Signature={sign}"
 with r.urlopen(r.Request(url, headers=names), timeout=60) as a, open(to, "wb") as f: shutil.copyfileobj(a, f)'
 
-# With the token of the machine's service account (Google).
+# With the token of this VM's service account (Google).
 bearer_fetch() {
   account=$metadata/computeMetadata/v1/instance/service-accounts/default/token
   said=$(curl -fsS -m 5 -H 'Metadata-Flavor: Google' "$account") || { say "no token at $account: has the machine an account?"; return 1; }

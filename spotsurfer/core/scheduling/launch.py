@@ -118,6 +118,7 @@ PRESSED = "its memory was about to end on the present machine"
 MOVE = "its user asked for a move"
 DOUBTED = "a new machine shows whether the store takes reports"
 ADVISED = "the cloud advises to leave the present machine"
+PARTIAL = "the cloud's listing is not complete: nothing is launched on a partial view"
 NO_MACHINE = "no machine is on offer now that fits and may be tried"
 
 
@@ -224,8 +225,8 @@ class Planner:
             if waiter.agent is not None and waiter.agent.waits:
                 self.note(job.id, f"attempt {waiter.attempt.number} gets ready: {waiter.agent.waits}")
             return None
-        if not self.snapshot.listing_complete:
-            self.note(job.id, "the cloud's listing is not complete: nothing is launched on a partial view")
+        if not any(self.snapshot.listings.values()):
+            self.note(job.id, PARTIAL)
             return None
         holder = holder_of(own)
         purpose = NEEDED if holder is None else self._leaving(holder)
@@ -351,9 +352,10 @@ class Planner:
 
     def _ranked(self, seen: JobSeen) -> Sequence[Offer]:
         ranked, passed = self._choices(seen)
-        for offer, why in passed:
+        unseen = [o for o in ranked if self.snapshot.listed_at(o.pool.provider) is None]
+        for offer, why in (*passed, *((o, PARTIAL) for o in unseen)):
             self.rejected.append(Rejected(seen.job.id, f"{offer.market} {offer.pool}", why))
-        return ranked
+        return [o for o in ranked if o not in unseen] if unseen else ranked
 
     def _choices(self, seen: JobSeen) -> tuple[Sequence[Offer], Sequence[tuple[Offer, str]]]:
         """The job's possible offers, best first, and the rejected ones with reasons; asked once per decision."""
@@ -414,8 +416,8 @@ def preview(job: Job, snapshot: Snapshot, policy: Policy, now: datetime) -> Prev
     """A dry run: the launches for a job that is not submitted yet, in order, and why no other offers."""
     seen, offers = JobSeen(job, ()), with_evidence(snapshot, evidence(snapshot, now))
     choices, rejected = choose(seen, offers, snapshot.cooldowns, policy, now, snapshot.limits)
-    if not snapshot.listing_complete:
-        obstacle = "the cloud's listing is not complete: nothing is launched on a partial view"
+    if not any(snapshot.listings.values()):
+        obstacle = PARTIAL
     elif not choices:
         obstacle = NO_MACHINE
     else:
