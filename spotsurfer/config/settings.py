@@ -157,6 +157,7 @@ class StoreSection(Section):
 
     url: Annotated[str, AfterValidator(_store_url)] | None = None
     options: dict[str, str] = Field(default_factory=dict)
+    region: str = ""
     key_file: AbsolutePath | None = None
 
 

@@ -12,7 +12,7 @@ from spotsurfer_wire.messages import WORKLOAD_DEAD
 from spotsurfer_wire.store.port import StoreError
 from sqlalchemy import Engine
 
-from spotsurfer.controller.effects import machine_seen
+from spotsurfer.controller.effects import UNKNOWN_POOL, machine_seen
 from spotsurfer.controller.history.past_attempts import AttemptOutcomes, PastTenancies
 from spotsurfer.controller.isolation import NOBODYS, set_aside
 from spotsurfer.controller.machines.clouds import Clouds
@@ -78,7 +78,7 @@ class Observer:
         self.heads = heads
         self._limits = limits
         self.gpus = GpuWatch(None, limits.refusal_seconds)
-        self.costs = Costs({p.name: p.capabilities.billing for p in clouds})
+        self.costs = Costs({p.name: p.capabilities.billing for p in clouds}, clouds.tariff)
         self._offers: dict[str, tuple[datetime, tuple[Offer, ...]]] = {}  # by provider, and when they were asked for
         self._offers_every = timedelta(seconds=offers_seconds)
         self._listings = Listings(timedelta(seconds=listing_seconds))
@@ -107,6 +107,7 @@ class Observer:
             self.costs.refresh(connection, attempts, now)
             past = self._annals.past(connection, attempts, now)
             held = self._turns.held(connection, jobs)
+        self._miss_clouds(a for some in attempts.values() for a in some if a.state not in OVER)
         self.heads.keep([j.id for j in jobs], now)
         self.reports.keep({(str(a.job), int(a.number)) for some in attempts.values() for a in some if a.state not in OVER})
         self.gpus.keep([j.id for j in jobs])
@@ -129,6 +130,7 @@ class Observer:
             gpu_drivers=self.gpus.drivers(now),
             hearing=self.reports.hearing(now),
             ahead=ahead,
+            tariff=self._clouds.tariff,
         )
 
     def offers(self) -> tuple[Offer, ...]:
@@ -152,6 +154,14 @@ class Observer:
         if asked_at is None or now - asked_at >= self._offers_every:
             with self._noted(provider, "the cloud's prices can't be read"):
                 self._offers = {**self._offers, provider.name: (now, tuple(provider.offers()))}
+
+    def _miss_clouds(self, living: Iterable[Attempt]) -> None:
+        """Note providers that have machines of ours and that the settings no longer name."""
+        for name in {a.pool.provider for a in living} - {p.name for p in self._clouds} - {UNKNOWN_POOL.provider}:
+            try:
+                self._clouds.at(name)
+            except ProviderError as e:
+                self.trouble.clouds[name] = str(e)
 
     @contextmanager
     def _noted(self, provider: Provider, what: str) -> Iterator[None]:

@@ -46,7 +46,7 @@ from spotsurfer.controller.schedule import Repeated, Schedule
 from spotsurfer.controller.service import ControllerService
 from spotsurfer.core.scheduling.deadline import USUAL_SECONDS
 from spotsurfer.ingress.listener import Listener
-from spotsurfer.model.errors import ConfigError, DiskFull, StoreUnwritable
+from spotsurfer.model.errors import ConfigError, DiskFull, StoreOwned, StoreUnwritable
 from spotsurfer.model.job import SIZE_OFF
 from spotsurfer.ports.clock import Clock, SystemClock
 from spotsurfer.ports.policies import parameters_of
@@ -270,7 +270,7 @@ def _clouds(settings: Settings, family: str, clock: Clock) -> Clouds:
     host = ProviderHost(family, settings.controller.data_dir, settings.store_url, clock)
     makers = {name: plugins.plugin(plugins.PROVIDERS, name) for name in settings.provider.names}
     providers = (Guarded(make(settings.provider.table_of(name), host), clock) for name, make in makers.items())
-    return Clouds(providers, settings.store_url)
+    return Clouds(providers, settings.store_url, settings.store.region)
 
 
 def _boots(settings: Settings, clouds: Clouds, family: str) -> dict[str, ObstoreStore]:
@@ -281,9 +281,9 @@ def _boots(settings: Settings, clouds: Clouds, family: str) -> dict[str, Obstore
             continue
         try:
             found[name] = open_place(settings, boot.url, boot.options)
-        except (ValueError, StoreError, BaseError) as e:
+            claim_store(found[name], family, boot.url)
+        except (ValueError, StoreError, BaseError, StoreOwned, StoreUnwritable) as e:
             raise ConfigError(f"[provider.{name}] boot_url {boot.url!r} can't be used: {e}") from e
-        claim_store(found[name], family, boot.url)
     return found
 
 

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from spotsurfer.model.job import Attempt, AttemptNumber, InstanceId, Job, JobId
 from spotsurfer.model.lifetimes import Fates
 from spotsurfer.model.market import Cooldown, Gpus, Market, Offer, Pool
+from spotsurfer.model.transfer import FREE, Tariff
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +222,9 @@ class JobSeen:
     size: SizeSeen | None = None  # None = it stays on the requested size, or no facts yet
     trouble: str = ""
     image_gpus: Gpus | None = None  # of its newest checkpoint; None = none, or unknown
+    image_bytes: int = 0  # of its newest checkpoint, before compression; 0 = none, or unknown
+    image_processor: str = ""  # of the machine that made that checkpoint, in its agent's words; "" = unknown
+    sent_bytes_per_hour: float = 0.0  # to the store, by its last machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +285,8 @@ class Snapshot:
     held: Sequence[Held] = ()  # by jobs that have ended, since the oldest open job was submitted
     gpu_drivers: Mapping[tuple[str, str], str] = field(default_factory=dict)  # by provider and region, newest machine
     hearing: Hearing = ALL_HEARD
+    tariff: Tariff = FREE
+    processors: Mapping[tuple[str, str], str] = field(default_factory=dict)  # by provider and type, newest machine that told
     ahead: str = ""  # facts in the store that the database, from a backup, lacks: then no machine counts as an orphan
     doubt: Doubt | None = None  # None = silence is evidence
 

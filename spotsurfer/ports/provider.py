@@ -12,6 +12,7 @@ from typing import Protocol
 
 from spotsurfer.model.job import InstanceId
 from spotsurfer.model.market import Market, Offer, Pool
+from spotsurfer.model.transfer import EgressPrices
 from spotsurfer.ports.clock import Clock
 
 # ---- Witness: a queue of the cloud's events, as a second source besides the agents on machines
@@ -81,6 +82,7 @@ class Capabilities:
     billing: BillingRule = field(default_factory=BillingRule)
     rebalance: str = "ignore"  # "ignore" | "checkpoint" | "move": reaction to the cloud's advice to leave a machine
     shares_gpus: bool = False  # all its machines have the same GPUs, as machines of one host do
+    egress: EgressPrices = field(default_factory=EgressPrices)
     stores: Sequence[str] = ()  # kinds of stores (schemes) for which it makes credentials; () = its machines need none
 
 

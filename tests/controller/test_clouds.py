@@ -15,6 +15,7 @@ from spotsurfer.controller.machines.clouds import Clouds
 from spotsurfer.model.errors import ConfigError, NoCapacity, ProviderError
 from spotsurfer.model.job import AttemptState, InstanceId
 from spotsurfer.model.market import Market, Offer, Pool
+from spotsurfer.model.transfer import Place
 from spotsurfer.ports.clock import ManualClock
 from spotsurfer.ports.provider import (
     BootBucket,
@@ -41,6 +42,7 @@ class Cloud:
         self.machines: dict[str, InstanceView] = {}
         self.is_down, self.is_full, self.is_whole = False, False, True
         self.asked: list[tuple[str, int]] = []
+        self.options: dict[str, str] = {}
 
     def _check(self) -> None:
         if self.is_down:
@@ -70,7 +72,7 @@ class Cloud:
         return Listing(list(self.machines.values()), self.is_whole)
 
     def store_access(self, job: str, attempt: int) -> StoreAccess:
-        return StoreAccess(f"{self.capabilities.stores[0]}://store", {}, renewed=True)
+        return StoreAccess(f"{self.capabilities.stores[0]}://store", self.options, renewed=True)
 
     def check_inputs(self, job: str, inputs: Sequence[str]) -> None:
         self.asked.append((job, 0))
@@ -178,9 +180,30 @@ def test_a_store_that_nobody_makes_credentials_for_is_refused_at_the_start() -> 
         Clouds([Cloud("far", 1, ("gs",), BOOT)], "s3://store")  # type: ignore[list-item]
 
 
+def test_machines_of_a_provider_that_was_taken_out_of_the_settings_are_not_lost(pair: Pair) -> None:
+    desk, near, far = pair
+    near.is_full = True
+    desk.submit()
+    desk.tick(8)
+    at = desk.clock
+    desk = Desk(Guarded(near, at), at, "fam", (desk.engine, desk.store))  # type: ignore[arg-type]
+    desk.tick(60, 2.0)
+    assert states(desk) == [("near", "refused"), ("far", "booting")]
+    assert "far: [provider] name lists no 'far', which has machines of ours" in desk.loop.last_error
+    assert [m.state for m in far.machines.values()] == [InstanceState.RUNNING]
+
+
 def test_a_provider_that_the_settings_no_longer_name_is_told() -> None:
     clouds = Clouds([Cloud("near", 1)], "memory:///")  # type: ignore[list-item]
     gone = an_attempt(1, pool=Pool("far", "r", "r-a", "x"))
     with pytest.raises(ProviderError, match="lists no 'far', which has machines of ours"):
         clouds.store_access(gone)
     assert clouds.capabilities(gone.pool).notice_seconds == 0.0
+
+
+def test_the_place_of_the_store_is_that_of_its_cloud() -> None:
+    keeper, other = Cloud("near", 1, ("s3",)), Cloud("far", 1, ("gs",), BOOT)
+    keeper.options = {"region": "r"}
+    assert Clouds([other, keeper], "s3://store").tariff.store == Place("near", "r")  # type: ignore[list-item]
+    assert Clouds([other, keeper], "s3://store", "r2").tariff.store == Place("near", "r2")  # type: ignore[list-item]
+    assert Clouds([Cloud("near", 1)], "file:///store").tariff.store == Place()  # type: ignore[list-item]

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from spotsurfer_wire import json_codec
+from spotsurfer_wire.messages import AgentConfig
 from spotsurfer_wire.sealed_objects import unseal_handout
 from support.builders import JOB, POOL, a_job, an_attempt
 
@@ -14,7 +16,7 @@ from spotsurfer.config.settings import Settings
 from spotsurfer.controller.machines.bootstrap import Login
 from spotsurfer.controller.machines.clouds import Clouds
 from spotsurfer.controller.machines.user_data import Machines
-from spotsurfer.ports.provider import BillingRule, Capabilities, StoreAccess
+from spotsurfer.ports.provider import BillingRule, BootBucket, Capabilities, StoreAccess
 from spotsurfer.state import jobs as rows
 from spotsurfer.state.db import open_database
 from spotsurfer.store.master_key import StoreKey
@@ -50,6 +52,21 @@ def test_user_data_holds_no_secret_but_a_voucher_and_is_the_same_each_time(machi
     assert not [s for s in secrets if s in text]
     assert KEY.voucher_of(JOB, 1).hex() in text and "ssh-ed25519 AAAA x" in text
     assert machines.user_data(attempt) == text
+
+
+def test_a_machine_of_another_cloud_begins_in_a_bucket_of_its_own(machines: Machines) -> None:
+    boot = BootBucket("gs://boot", {}, {"base_url": "http://google"})
+    access = StoreAccess("s3://bucket", {"region": "us-east-1"}, renewed=True)
+    provider: Any = SimpleNamespace(name=POOL.provider, capabilities=Capabilities(30.0, "gcp", stores=("gs",)), boot=boot)
+    keeper: Any = SimpleNamespace(name="keeper", capabilities=Capabilities(120.0, "aws", stores=("s3",)))
+    keeper.store_access = lambda *_: access
+    machines.clouds = Clouds([provider, keeper], "s3://bucket")
+    text = machines.user_data(an_attempt(1))
+    config = json_codec.decode(AgentConfig, next(line for line in text.splitlines() if line.startswith("{")).encode())
+    assert (config.store_url, config.store_options) == ("s3://bucket", {"region": "us-east-1"})
+    assert (config.boot_url, config.boot_options) == ("gs://boot", {"base_url": "http://google"})
+    assert (config.metadata_dialect, config.notice_window_seconds) == ("gcp", 30.0)
+    assert f"url=http://google/boot/runtime/{'0' * 64}.tar.gz" in text and "rights=google" in text
 
 
 def test_what_it_leaves_out_opens_by_the_voucher(machines: Machines) -> None:

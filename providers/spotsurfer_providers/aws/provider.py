@@ -39,6 +39,7 @@ from spotsurfer_providers.aws.run_instances import TOKEN_TAG
 from spotsurfer_providers.aws.settings import AwsSettings
 from spotsurfer_providers.aws.spot_market import SpotMarket
 from spotsurfer_providers.bucket_rights import boot_bucket
+from spotsurfer_providers.catalog import egress_prices
 
 # ---- Views: EC2's answers as instances. Pure.
 
@@ -113,6 +114,7 @@ class AwsProvider:
             metadata_dialect="aws",
             billing=BillingRule(minimum_seconds=60.0, reclaimed_first_hour_free=True),
             rebalance=settings.rebalance,
+            egress=settings.transfer_usd_per_gib.over(egress_prices("aws")),
             stores=store_access.SCHEMES,
         )
         self.witness = None if settings.queue_url is None else Queue(self._aws, settings.queue_url)

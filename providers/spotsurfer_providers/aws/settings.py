@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from spotsurfer_providers import cloud_settings
-from spotsurfer_providers.cloud_settings import Address, like
+from spotsurfer_providers.cloud_settings import Address, TransferPrices, like
 
 TABLE = "provider.aws"
 OWN_TAGS = frozenset(f"spotsurfer:{x}" for x in ("family", "token", "job", "attempt"))  # set by us
@@ -47,6 +47,7 @@ class AwsSettings(BaseModel):
     boot_url: BootUrl | None = None  # where machines begin if the store lies in another cloud
     placement_scores: bool = False
     profile: str | None = None  # of ~/.aws/config, e.g. one that assumes a role
+    transfer_usd_per_gib: TransferPrices = Field(default_factory=TransferPrices.model_construct)
     endpoint_url: Address | None = None  # of all services, for tests
 
     @model_validator(mode="after")

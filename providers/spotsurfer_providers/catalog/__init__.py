@@ -1,4 +1,4 @@
-"""Prices of a past date: EC2's instance types of us-east-1, and Compute Engine's of all regions. See README.md here."""
+"""Prices of a past date: EC2's instance types of us-east-1, Compute Engine's of all regions; transfer. See README.md here."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from spotsurfer.model.market import NO_GPUS, Gpus
 from spotsurfer.model.money import from_usd
+from spotsurfer.model.transfer import EgressPrices
 
 _MIB = 1024 * 1024
 
@@ -54,6 +55,14 @@ def google_prices() -> MappingProxyType[tuple[str, str], tuple[int, int | None]]
             for row in _rows("google_prices.csv.gz")
         }
     )
+
+
+@functools.cache
+def egress_prices(provider: str) -> EgressPrices:
+    """What a cloud takes for what leaves a region. Raises KeyError for an unknown one."""
+    text = resources.files(__name__).joinpath("transfer_prices.csv").read_text()
+    found = {(row["provider"], row["to"]): _usd(row["usd_per_gib"]) for row in csv.DictReader(io.StringIO(text))}
+    return EgressPrices(found[provider, "region"], found[provider, "internet"])
 
 
 def _rows(name: str) -> Iterator[dict[str, str]]:

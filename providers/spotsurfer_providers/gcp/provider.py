@@ -37,6 +37,7 @@ from spotsurfer.ports.provider import (
 )
 from spotsurfer_providers import cloud_listing
 from spotsurfer_providers.bucket_rights import boot_bucket
+from spotsurfer_providers.catalog import egress_prices
 from spotsurfer_providers.gcp import error_codes, store_access, vm_request
 from spotsurfer_providers.gcp.clients import ONCE, Clients
 from spotsurfer_providers.gcp.error_codes import EXISTS, calling
@@ -121,7 +122,13 @@ class GcpProvider:
         self._failed: dict[str, str] = {}  # token -> the operation by which its last order failed
         self._early_seconds = settings.notice_seconds
         notice_seconds = float(settings.notice_seconds or NOTICE_SECONDS)
-        self.capabilities = Capabilities(notice_seconds, "gcp", BillingRule(minimum_seconds=60.0), stores=store_access.SCHEMES)
+        self.capabilities = Capabilities(
+            notice_seconds,
+            "gcp",
+            BillingRule(minimum_seconds=60.0),
+            egress=settings.transfer_usd_per_gib.over(egress_prices("gcp")),
+            stores=store_access.SCHEMES,
+        )
         self.witness = None if settings.preemptions is None else Queue(self._gcp, settings.preemptions)
 
     def offers(self) -> Sequence[Offer]:

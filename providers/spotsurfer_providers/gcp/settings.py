@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from spotsurfer_providers import cloud_settings
-from spotsurfer_providers.cloud_settings import Address, like
+from spotsurfer_providers.cloud_settings import Address, TransferPrices, like
 
 TABLE = "provider.gcp"
 OWN_LABELS = frozenset(f"spotsurfer-{x}" for x in ("family", "token", "job", "attempt"))  # set by us
@@ -57,6 +57,7 @@ class GcpSettings(BaseModel):
     labels: dict[LabelKey, Label] = Field(default_factory=dict, max_length=LABELS_MAX)
     store_options: dict[str, str] = Field(default_factory=dict)  # machines' options for the store, in obstore's names
     boot_url: BootUrl | None = None  # where machines begin if the store lies in another cloud
+    transfer_usd_per_gib: TransferPrices = Field(default_factory=TransferPrices.model_construct)
     endpoint_url: Address | None = None  # of all of Google's services, for tests
 
     @model_validator(mode="after")

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from spotsurfer.model.errors import ConfigError, ProviderError
 from spotsurfer.model.job import Attempt
 from spotsurfer.model.market import Pool
+from spotsurfer.model.transfer import Place, Tariff
 from spotsurfer.ports.provider import Capabilities, Credentials, Provider, StoreAccess
 
 NO_ABILITIES = Capabilities(notice_seconds=0.0, metadata_dialect="")  # of a provider that the settings no longer name
@@ -21,11 +22,15 @@ NO_ABILITIES = Capabilities(notice_seconds=0.0, metadata_dialect="")  # of a pro
 class Clouds:
     """Providers by name, each behind a circuit breaker of its own, in the order of the settings."""
 
-    def __init__(self, providers: Iterable[Provider], store_url: str) -> None:
-        """Raises ConfigError if nobody makes credentials for the store that a provider's machines need."""
+    def __init__(self, providers: Iterable[Provider], store_url: str, region: str = "") -> None:
+        """`region`: of the store; "" = as S3's options say, or unknown.
+
+        Raises ConfigError if nobody makes credentials for the store that a provider's machines need.
+        """
         self._by_name = {p.name: p for p in providers}
         self._scheme = urlsplit(store_url).scheme
         self._keepers = {name: self._keeper(p, store_url) for name, p in self._by_name.items()}
+        self.tariff = self._tariff(region)
 
     def _keeper(self, provider: Provider, store_url: str) -> Provider:
         """Who makes the credentials with which a provider's machines use the store."""
@@ -69,6 +74,13 @@ class Clouds:
         keeper = self._keepers[provider.name]
         access = keeper.store_access(job, attempt)
         return access if keeper is provider else replace(access, boot=provider.boot)
+
+    def _tariff(self, region: str) -> Tariff:
+        egress = {p.name: p.capabilities.egress for p in self}
+        keeper = next((p for p in self if self._scheme in p.capabilities.stores), None)
+        if keeper is None:  # a folder of this host
+            return Tariff(Place(), egress)
+        return Tariff(Place(keeper.name, region or keeper.store_access("any", 1).options.get("region", "")), egress)
 
     def views_of_store(self) -> list[StoreAccess]:
         """The store as the machines of each provider see it."""

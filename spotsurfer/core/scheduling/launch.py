@@ -15,6 +15,7 @@ from spotsurfer.core.scheduling import preemption
 from spotsurfer.core.scheduling.deadline import MARKETS, Bought, weighed
 from spotsurfer.core.scheduling.interval import Paced, paced
 from spotsurfer.core.scheduling.placement import GIB, choose, fits, serves, wrong_gpus
+from spotsurfer.core.scheduling.relocation import cheaper_but_far, with_relocation
 from spotsurfer.core.scheduling.rightsizing import SIZED, of_size
 from spotsurfer.model.actions import Action, Plan, Preview, Rejected, SetWish
 from spotsurfer.model.job import HOLDS, OVER, WAITS, Attempt, AttemptNumber, Job, JobId, JobState, Wish
@@ -90,7 +91,7 @@ class Trusted:
             self._alarm("the policy ranked offers that there are not")
         except Exception as e:  # third-party code: no exception of it may stop the fleet
             self._alarm(f"the policy failed to rank offers: {type(e).__name__}: {e}")
-        return sorted(offers, key=lambda o: (o.market is not Market.SPOT, o.price_usd_micros_per_hour, o.pool))
+        return sorted(offers, key=lambda o: (o.market is not Market.SPOT, o.cost_usd_micros_per_hour, o.pool))
 
     def worth_moving(self, job: Job, here: Attempt, there: Offer, now: datetime, pause: PauseSeen) -> str | None:
         """Its reason, if that is a sentence or None; else the job stays."""
@@ -361,8 +362,10 @@ class Planner:
         """The job's possible offers, best first, and the rejected ones with reasons; asked once per decision."""
         if seen.job.id not in self._chosen:
             s = self.snapshot
-            ranked, passed = choose(seen, self._offers, s.cooldowns, self._policy, self.now, s.limits)
+            offers = with_relocation(seen, self._offers, s)
+            ranked, passed = choose(seen, offers, s.cooldowns, self._policy, self.now, s.limits)
             passed = [(o, why) for o, why in passed if fits(seen.job, o)]  # an offer that is too small stays so
+            passed += cheaper_but_far(ranked)
             refused = refusing(seen, s.limits, self.now)
             passed += [
                 (o, f"could not go on with the job: {refused[t]}") for o in ranked if (t := o.pool.instance_type) in refused
