@@ -38,6 +38,9 @@ def _clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ("[controller]\nlog_level = 'loud'\n", ["line 2", "log_level", "Known"]),
         ("[store]\nurl = 'srv/store'\n", ["line 2", "url", "s3://"]),
         ("[provider]\nname = 'lcoal'\n", ["line 2", "no such provider", "'local'"]),
+        ("[provider]\nname = ['aws', 'gpc']\n", ["line 2", "'gpc'", "no such provider", "'gcp'"]),
+        ("[provider]\nname = ['aws', 'aws']\n", ["line 2", "each of them once"]),
+        ("[provider]\nname = []\n", ["line 2", "expected a provider, or a list"]),
         ("[provider.lcoal]\nx = 1\n", ["line 1", "no such provider", "'local'"]),
         ("[provider]\nfoo = 1\n", ["[provider]", "'foo'"]),
         ("[policy]\nname = 'dearest'\n", ["line 2", "no such policy", "cheapest"]),
@@ -81,8 +84,21 @@ def test_the_environment_wins_over_the_file_and_the_file_over_defaults(tmp_path:
     settings = load_settings()
     assert settings.limits.as_limits() == Limits(instances_max=4, budget_usd_micros=1_500_000)
     assert settings.agent.checkpoint_interval == 300.0
-    assert settings.provider.table == {"zones": ["a"]}
-    assert settings.policy.table == {}
+    assert settings.provider.table_of(settings.provider.names[0]) == {"zones": ["a"]}
+    assert settings.policy.table_of(settings.policy.name) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [("", ("local",)), ("[provider]\nname = 'aws'\n", ("aws",)), ("[provider]\nname = ['gcp', 'aws']\n", ("gcp", "aws"))],
+)
+def test_one_provider_or_several(tmp_path: Path, text: str, names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "c.toml").write_text(text)
+    assert load_settings(tmp_path / "c.toml").provider.names == names
+    monkeypatch.setenv("SPOTSURFER_PROVIDER__NAME", "gcp")
+    assert load_settings(tmp_path / "c.toml").provider.names == ("gcp",)
+    monkeypatch.setenv("SPOTSURFER_PROVIDER__NAME", '["aws", "gcp"]')
+    assert load_settings(tmp_path / "c.toml").provider.names == ("aws", "gcp")
 
 
 def test_places_follow_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +115,7 @@ def test_places_follow_the_data_folder(tmp_path: Path, monkeypatch: pytest.Monke
 def test_every_limit_of_decide_is_a_setting_with_the_same_default() -> None:
     fields = {f.name for f in dataclasses.fields(Limits)} - {
         *("budget_usd_micros", "price_max_usd_micros", "hourly_max_usd_micros"),  # in dollars there
-        *("rebalance", "gpus_shared"),  # the provider's
+        *("advice_moves", "gpus_shared"),  # the provider's
         "checkpoint_seconds",  # [agent] checkpoint_interval
     }
     assert fields <= set(LimitsSection.model_fields)

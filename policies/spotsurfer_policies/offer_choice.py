@@ -28,9 +28,9 @@ class Cheapest:
         self.pause_share = pause_share
 
     def rank(self, job: Job, offers: Sequence[Offer], now: datetime) -> Sequence[Offer]:
-        """Spot first, then by price; ties by pool so that the answer is always the same."""
+        """Spot first, then by price and transfer; ties by pool so that the answer is always the same."""
         del job, now
-        return sorted(offers, key=lambda o: (o.market is not Market.SPOT, o.price_usd_micros_per_hour, o.pool))
+        return sorted(offers, key=lambda o: (o.market is not Market.SPOT, o.cost_usd_micros_per_hour, o.pool))
 
     def worth_moving(self, job: Job, here: Attempt, there: Offer, now: datetime, pause: PauseSeen) -> str | None:
         """Only from on-demand to spot: a move between spot machines is a new risk for little gain.
@@ -42,7 +42,7 @@ class Cheapest:
             return None
         if (now - here.since).total_seconds() < self.least_stay(pause.expected_seconds or 0.0):
             return None
-        if there.price_usd_micros_per_hour > here.price_usd_micros_per_hour * (1 - self.margin):
+        if there.cost_usd_micros_per_hour > here.price_usd_micros_per_hour * (1 - self.margin):
             return None
         return f"spot can be had again on {there.pool.instance_type}"
 
@@ -103,13 +103,13 @@ class PriceCapacity(Cheapest):
     def expected_cost(self, offer: Offer) -> float:
         """Micro-dollars an hour, with the cost of interruptions and failed orders."""
         if offer.market is not Market.SPOT:
-            return float(offer.price_usd_micros_per_hour)
+            return float(offer.cost_usd_micros_per_hour)
         band = UNKNOWN_BAND if offer.interruption_band is None else offer.interruption_band
         score = UNKNOWN_SCORE if offer.placement_score is None else offer.placement_score
         taken_an_hour = -math.log1p(-BAND_SHARE[min(max(band, 0), 4)]) / self._machine_hours
         lost = 1 + taken_an_hour * self._interruption_hours
         scarce = 1 + self._score_weight * (BEST_SCORE - min(max(score, 1), BEST_SCORE)) / (BEST_SCORE - 1)
-        return offer.price_usd_micros_per_hour * lost * scarce
+        return offer.cost_usd_micros_per_hour * lost * scarce
 
 
 @parameters(

@@ -326,7 +326,7 @@ class Surf(Cheapest):
         spot = [o for o in offers if o.market is Market.SPOT]
         usd = rates(_seen(job, spot)) if spot else []
         others = [o for o in offers if o.market is not Market.SPOT]
-        others.sort(key=lambda o: (o.price_usd_micros_per_hour, o.pool))
+        others.sort(key=lambda o: (o.cost_usd_micros_per_hour, o.pool))
         return [*(o for _, o in sorted(zip(usd, spot, strict=True), key=lambda x: (x[0], x[1].pool))), *others]
 
     def worth_moving(self, job: Job, here: Attempt, there: Offer, now: datetime, pause: PauseSeen) -> str | None:
@@ -339,7 +339,7 @@ class Surf(Cheapest):
             return None
         hazards = learned(there.lives, prior(there.interruption_band))
         life, lost = life_of(hazards, 0.0, job.spec.work_seconds or HORIZON_SECONDS)
-        saved = (here.price_usd_micros_per_hour - there.price_usd_micros_per_hour) * life / HOUR
+        saved = (here.price_usd_micros_per_hour - there.cost_usd_micros_per_hour) * life / HOUR
         both = here.price_usd_micros_per_hour + there.price_usd_micros_per_hour  # both machines run for a while
         cost = (RESTART_SECONDS * (1 + lost) + stop) / HOUR * both
         if saved <= cost * (1 + self.margin):
@@ -387,7 +387,7 @@ def _seen(job: Job, offers: Sequence[Offer]) -> PlaceView:
     pools = tuple(
         PoolView(
             str(o.pool),
-            o.price_usd_micros_per_hour / 1e6,
+            o.cost_usd_micros_per_hour / 1e6,
             o.list_price_usd_micros_per_hour / 1e6,
             None,
             up=o.lives,

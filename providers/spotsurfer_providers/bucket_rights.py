@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from urllib.parse import urlsplit
 
 from spotsurfer_wire.input_addresses import KEPT, OwnStore
 
 from spotsurfer.model.errors import ConfigError
+from spotsurfer.ports.provider import BootBucket
 
 _WILD = ("*", "?", "[")
 
@@ -22,6 +23,25 @@ def bucket_and_prefix(url: str, schemes: Sequence[str]) -> tuple[str, str]:
         raise ConfigError(f"store.url is {url!r}: machines of this provider need a store like {schemes[0]}://bucket/prefix")
     path = parts.path.strip("/")
     return parts.netloc, f"{path}/" if path else ""
+
+
+def boot_bucket(
+    store_url: str, boot_url: str | None, schemes: Sequence[str], options: tuple[Mapping[str, str], Mapping[str, str]]
+) -> BootBucket | None:
+    """Where machines of a cloud begin; None = in the store, which is of that cloud. `schemes`: of its own stores.
+
+    `options`: the controller's and the machines'. Raises ConfigError if the store lies elsewhere and no bucket is named.
+    """
+    if urlsplit(store_url).scheme in schemes:
+        bucket_and_prefix(store_url, schemes)
+        return None
+    if boot_url is None:
+        raise ConfigError(
+            f"store.url is {store_url!r}, which machines of this provider can't read with their own rights: set boot_url to a "
+            f"bucket of their own cloud, like {schemes[0]}://bucket/prefix, or use a store there"
+        )
+    bucket_and_prefix(boot_url, schemes)
+    return BootBucket(boot_url, *options)
 
 
 def reads(inputs: Iterable[str], scheme: str, store: OwnStore) -> list[Read]:

@@ -31,7 +31,8 @@ def look(provider: Cloud) -> str:
     """A summary in half a sentence. Raises ProviderError: a sentence with the remedy."""
     provider.describe()
     offers = provider.offers()
-    provider.credentials(JOB, 1, [])
+    if provider.boot is None:
+        provider.credentials(JOB, 1, [])
     best = {market: _cheapest(offers, market) for market in Market}
     known = ""
     for market, offer in best.items():

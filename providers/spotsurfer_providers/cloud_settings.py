@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from spotsurfer.common.input_errors import did_you_mean
 from spotsurfer.model.errors import ConfigError
+from spotsurfer.model.money import from_usd
+from spotsurfer.model.transfer import EgressPrices
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -23,6 +26,21 @@ def like(pattern: str, example: str) -> AfterValidator:
         return value
 
     return AfterValidator(check)
+
+
+class TransferPrices(BaseModel):
+    """For each GiB that leaves a region, USD; None = by the catalogue."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    region: Decimal | None = Field(None, ge=0)
+    internet: Decimal | None = Field(None, ge=0)
+
+    def over(self, listed: EgressPrices) -> EgressPrices:
+        """These, and the listed ones where there is none."""
+        own = listed.region_usd_micros if self.region is None else from_usd(self.region)
+        out = listed.internet_usd_micros if self.internet is None else from_usd(self.internet)
+        return EgressPrices(own, out)
 
 
 Address = Annotated[str, like(r"https?://.+", "https://service.example/path")]

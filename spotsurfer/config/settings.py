@@ -157,6 +157,7 @@ class StoreSection(Section):
 
     url: Annotated[str, AfterValidator(_store_url)] | None = None
     options: dict[str, str] = Field(default_factory=dict)
+    region: str = ""
     key_file: AbsolutePath | None = None
 
 
@@ -245,7 +246,6 @@ class _Chosen(BaseModel):
     """A section that names a plug-in and holds free tables for it (and for others, kept for later)."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
-    name: str
 
     @model_validator(mode="after")
     def _only_tables(self) -> _Chosen:
@@ -254,20 +254,26 @@ class _Chosen(BaseModel):
                 raise ValueError(f"has the unknown key {key!r}. {did_you_mean(key, ['name'])}")
         return self
 
-    @property
-    def table(self) -> dict[str, Any]:
-        """The free table of the plug-in in use; empty when none is written."""
-        return self.table_of(self.name)
-
     def table_of(self, name: str) -> dict[str, Any]:
-        """The free table of one plug-in."""
+        """The free table of one plug-in; empty when none is written."""
         return dict((self.model_extra or {}).get(name, {}))
 
 
-class ProviderSection(_Chosen):
-    """[provider]: the source of machines; [provider.<name>] goes to that provider unchanged."""
+def _distinct(value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    if not value or (isinstance(value, tuple) and len(set(value)) < len(value)):
+        raise ValueError(f"is {value!r}, expected a provider, or a list with each of them once")
+    return value
 
-    name: str = "local"
+
+class ProviderSection(_Chosen):
+    """[provider]: the sources of machines; [provider.<name>] goes to that provider unchanged."""
+
+    name: Annotated[str | tuple[str, ...], AfterValidator(_distinct)] = "local"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them."""
+        return (self.name,) if isinstance(self.name, str) else self.name
 
 
 class PolicySection(_Chosen):
@@ -466,7 +472,7 @@ def _check_plugins(settings: Settings, source: _Source) -> None:
     groups = (plugins.POLICIES, plugins.PURCHASE, plugins.INTERVAL, plugins.SIZE, plugins.PROVIDERS)
     policy, purchase, interval, size, providers = (frozenset(plugins.plugins(g)) for g in groups)
     wanted = [
-        ("provider", "name", settings.provider.name, providers),
+        *(("provider", "name", name, providers) for name in settings.provider.names),
         ("policy", "name", settings.policy.name, policy),
         ("policy", "purchase", settings.policy.purchase, purchase),
         ("policy", "interval", settings.policy.interval, interval),

@@ -20,6 +20,7 @@ from sqlalchemy import Connection, Engine
 
 from spotsurfer.controller import effects
 from spotsurfer.controller.history import past_attempts
+from spotsurfer.controller.machines.clouds import Clouds
 from spotsurfer.core.scheduling.placement import REFUSALS, cooled
 from spotsurfer.model.actions import (
     Action,
@@ -44,7 +45,7 @@ from spotsurfer.model.job import Attempt, AttemptNumber, AttemptState, InstanceI
 from spotsurfer.model.state_machine import ATTEMPT, AttemptEvent, JobEvent
 from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.clock import Clock
-from spotsurfer.ports.provider import InstanceView, LaunchPlan, Provider
+from spotsurfer.ports.provider import InstanceView, LaunchPlan
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import journal, observations, timeline
@@ -63,7 +64,7 @@ class Apply:
     """One action at a time; `instance_of` finds the machine of a token in the last listing, see Observer."""
 
     engine: Engine
-    provider: Provider
+    clouds: Clouds
     store: ObjectStore
     heads: HeadLogs
     clock: Clock
@@ -162,7 +163,7 @@ class Apply:
             "spotsurfer:attempt": str(a.number),
         }
         try:
-            view = self.provider.launch(LaunchPlan(a.token, a.pool, a.market, self.user_data(a), tags))
+            view = self.clouds.at(a.pool.provider).launch(LaunchPlan(a.token, a.pool, a.market, self.user_data(a), tags))
         except ProviderError as e:
             error = e
             if type(e) in REFUSALS:
@@ -309,7 +310,8 @@ class Apply:
         view = self.instance_of(attempt.token, attempt.instance)
         instance = attempt.instance or (view.id if view else None)
         if instance is not None:
-            self.provider.terminate(InstanceId(instance))
+            pool = attempt.pool if view is None else view.pool
+            self.clouds.at(pool.provider).terminate(InstanceId(instance))
 
         def record(c: Connection) -> tuple[str, None]:
             if AttemptEvent.TERMINATE_CALLED in ATTEMPT[attempt.state]:
@@ -358,7 +360,7 @@ class Apply:
         return self._say(c, Kind.WISH, saved, action.reason, wish=str(action.wish) if action.wish else None)
 
     def _sweep(self, action: Sweep) -> Effect:
-        self.provider.terminate(action.instance)
+        self.clouds.at(action.provider).terminate(action.instance)
         return lambda c: (self._say(c, Kind.SWEPT, None, f"{action.instance}: {action.reason}"), None)
 
 

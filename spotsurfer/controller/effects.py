@@ -95,7 +95,7 @@ def recalled(
 def machine_seen(view: InstanceView) -> InstanceSeen:
     """A machine of the cloud's listing, as decisions see it."""
     gone = view.state is InstanceState.GONE
-    return InstanceSeen(view.id, view.token, gone, view.reclaimed, view.launched_at, view.ended_at)
+    return InstanceSeen(view.id, view.token, gone, view.reclaimed, view.launched_at, view.ended_at, view.pool.provider)
 
 
 def after(attempt: Attempt, event: AttemptEvent, reason: str, now: datetime, seen: InstanceSeen | None = None) -> Attempt:

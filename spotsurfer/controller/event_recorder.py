@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 
 import structlog
+from spotsurfer_wire import object_keys
 from spotsurfer_wire.final_save_forecast import Fit, say
 from spotsurfer_wire.messages import MAIN, WORKLOAD_DEAD, NearMiss, Report, StepRun
 from sqlalchemy import Connection, Engine
@@ -19,7 +20,7 @@ from spotsurfer.controller.machines.interruption_events import DatedNotice, Inte
 from spotsurfer.controller.observe import Observer
 from spotsurfer.model.job import HOLDS, OVER, Attempt, AttemptNumber, AttemptState, JobId
 from spotsurfer.model.market import Offer
-from spotsurfer.model.snapshot import JobSeen, Snapshot
+from spotsurfer.model.snapshot import HeadSeen, JobSeen, Snapshot
 from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import jobs as rows
@@ -123,14 +124,35 @@ class EventRecorder:
             words = {int(a.number): w for a in seen.attempts if (w := self._last.get((a.job, a.number))) is not None}
             reports = [report for _, (_, report) in sorted(words.items())]
             saves = [r.frozen_seconds / r.saves for r in reports if r.saves and r.frozen_seconds]
-            known = replace(seen, save_seconds=saves[-1] if saves else None)
+            known = replace(
+                seen,
+                save_seconds=saves[-1] if saves else None,
+                image_bytes=next((r.last_save.image_bytes for r in reversed(reports) if r.last_save is not None), 0),
+                image_processor=words[maker][1].processor if (maker := _maker(seen.head)) in words else "",
+                sent_bytes_per_hour=self._sent_per_hour(seen.attempts),
+            )
             if seen.job.spec.deadline_seconds is None:
                 return known
             saved = seen.job.spec.engine != "none"
             done = done_seconds(seen.attempts, words, saved, now)
             return replace(known, done_seconds=done, at_risk_seconds=at_risk_seconds(seen.attempts, words, saved, now))
 
-        return replace(snapshot, jobs=[reckoned(seen) for seen in snapshot.jobs])
+        known = sorted(
+            (a for s in snapshot.jobs for a in s.attempts if (a.job, a.number) in self._last), key=lambda a: a.planned_at
+        )
+        told = ((a.pool, self._last[a.job, a.number][1].processor) for a in known)
+        processors = {(pool.provider, pool.instance_type): processor for pool, processor in told if processor}
+        return replace(snapshot, jobs=[reckoned(seen) for seen in snapshot.jobs], processors=processors)
+
+    def _sent_per_hour(self, attempts: Sequence[Attempt]) -> float:
+        """By the newest machine that had the job. One of minutes counts as one of an hour, because its first save sends all."""
+        held = [a for a in attempts if a.granted_at is not None and (a.job, a.number) in self._last]
+        if not held:
+            return 0.0
+        newest = max(held, key=lambda a: a.head_number)
+        said_at, report = self._last[newest.job, newest.number]
+        assert newest.granted_at is not None
+        return report.store_sent_bytes / max((said_at - newest.granted_at).total_seconds() / 3600, 1.0)
 
     def record(self, observer: Observer, snapshot: Snapshot, now: datetime) -> None:
         """Write the changes since the last tick to the database."""
@@ -254,6 +276,11 @@ def news(before: Report | None, r: Report) -> Iterator[tuple[Kind, str, Data]]:
         yield Kind.THAWED, "goes on: the agent read that it still owns the job", {}
     if r.error and (before is None or before.error != r.error):
         yield Kind.ALERT, r.error, {"error_kind": r.error_kind}
+
+
+def _maker(head: HeadSeen | None) -> int:
+    """The attempt that made the newest checkpoint; 0 = there is none."""
+    return 0 if head is None or head.checkpoint is None else object_keys.epoch_of(head.checkpoint)
 
 
 def _stage(r: Report) -> str:

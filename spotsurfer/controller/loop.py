@@ -138,7 +138,7 @@ class Loop:
             return None
         except (StoreError, ProviderError) as e:
             log.warning("action.failed", action=name, error=str(e), job=getattr(action, "job", None))
-            self._observer.trouble.cloud = f"{name}: {e}"
+            self._observer.trouble.clouds[""] = f"{name}: {e}"
             return None
         except SpotsurferError as e:
             log.error("action.refused", action=name, error=str(e), job=getattr(action, "job", None))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 
@@ -12,14 +12,16 @@ from spotsurfer_wire.messages import WORKLOAD_DEAD
 from spotsurfer_wire.store.port import StoreError
 from sqlalchemy import Engine
 
-from spotsurfer.controller.effects import machine_seen
+from spotsurfer.controller.effects import UNKNOWN_POOL, machine_seen
 from spotsurfer.controller.history.past_attempts import AttemptOutcomes, PastTenancies
 from spotsurfer.controller.isolation import NOBODYS, set_aside
+from spotsurfer.controller.machines.clouds import Clouds
 from spotsurfer.controller.machines.gpu_facts import GpuWatch
 from spotsurfer.controller.machines.interruption_events import InterruptionEvents
+from spotsurfer.controller.machines.listings import Listings
 from spotsurfer.ledger.costs import Costs
 from spotsurfer.model.errors import ProviderError
-from spotsurfer.model.job import HOLDS, OVER, Attempt, AttemptNumber, AttemptState, InstanceId, Job, JobId, Wish
+from spotsurfer.model.job import HOLDS, OVER, Attempt, AttemptNumber, AttemptState, Job, JobId, Wish
 from spotsurfer.model.market import Offer
 from spotsurfer.model.snapshot import (
     AgentSeen,
@@ -32,7 +34,7 @@ from spotsurfer.model.snapshot import (
     Snapshot,
     UnreadSeen,
 )
-from spotsurfer.ports.provider import InstanceState, InstanceView, NoticeKind, Provider
+from spotsurfer.ports.provider import NoticeKind, Provider
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import observations
 from spotsurfer.state.observations import NoticeRow
@@ -52,41 +54,38 @@ CURIOUS = frozenset(
 class Trouble:
     """Failures of the last look, for people."""
 
-    cloud: str = ""
+    clouds: dict[str, str] = field(default_factory=dict)  # by provider
     store: str = ""
     host: str = ""
     heads: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return "; ".join(x for x in (self.cloud, self.store, self.host, *self.heads.values()) if x)
+        clouds = (f"{name}: {why}" if name else why for name, why in self.clouds.items())
+        return "; ".join(x for x in (*clouds, self.store, self.host, *self.heads.values()) if x)
 
 
 class Observer:
     """Looks at the whole world once a tick."""
 
     def __init__(
-        self, engine: Engine, provider: Provider, reports: Reports, heads: HeadLogs, limits: Limits, pace: tuple[float, float]
+        self, engine: Engine, clouds: Clouds, reports: Reports, heads: HeadLogs, limits: Limits, pace: tuple[float, float]
     ) -> None:
-        """`pace`: seconds between questions for prices, and at least between listings of the cloud, however often one looks."""
+        """`pace`: seconds between questions for prices, and at least between listings of a cloud, however often one looks."""
         offers_seconds, listing_seconds = pace
         self._engine = engine
-        self._provider = provider
+        self._clouds = clouds
         self.reports = reports
         self.heads = heads
         self._limits = limits
         self.gpus = GpuWatch(None, limits.refusal_seconds)
-        self.costs = Costs(provider.capabilities.billing)
-        self._offers: tuple[Offer, ...] = ()
-        self._offers_at: datetime | None = None
+        self.costs = Costs({p.name: p.capabilities.billing for p in clouds}, clouds.tariff)
+        self._offers: dict[str, tuple[datetime, tuple[Offer, ...]]] = {}  # by provider, and when they were asked for
         self._offers_every = timedelta(seconds=offers_seconds)
-        self._listing_every = timedelta(seconds=listing_seconds)
-        self._listing_complete = False
+        self._listings = Listings(timedelta(seconds=listing_seconds))
+        self.instance_of = self._listings.instance_of
         self._awaited = False
-        self._listing: dict[InstanceId, InstanceView] = {}
-        self._of_token: dict[str, list[InstanceView]] = {}
-        self._listing_at: datetime | None = None
         self._annals, self._turns = AttemptOutcomes(), PastTenancies()
-        self.interruptions = InterruptionEvents(engine, provider, heads)
+        self.interruptions = InterruptionEvents(engine, clouds, heads)
         self.changed: set[tuple[str, int]] = set()
         self.silent_from: Callable[[str, int, datetime], datetime | None] = lambda *_: None  # see Renewals
         self.trouble = Trouble()
@@ -95,9 +94,8 @@ class Observer:
         """The world at `now`."""
         self.trouble = Trouble()
         self._listen(now)  # first: time spent waiting for the cloud must not count as silence of agents
-        self._look_out(now)
-        complete = self._list_instances(now)
-        self._ask_offers(now)
+        for provider in self._clouds:
+            self._look_at(provider, now)
         with self._engine.connect() as connection:
             jobs = rows.open_jobs(connection)
             attempts = rows.attempts(connection, [j.id for j in jobs])
@@ -109,6 +107,7 @@ class Observer:
             self.costs.refresh(connection, attempts, now)
             past = self._annals.past(connection, attempts, now)
             held = self._turns.held(connection, jobs)
+        self._miss_clouds(a for some in attempts.values() for a in some if a.state not in OVER)
         self.heads.keep([j.id for j in jobs], now)
         self.reports.keep({(str(a.job), int(a.number)) for some in attempts.values() for a in some if a.state not in OVER})
         self.gpus.keep([j.id for j in jobs])
@@ -116,15 +115,14 @@ class Observer:
         seen = [self._seen(j, attempts[j.id], signs, now) for j in jobs]
         ahead = self._ahead(attempts, now)
         mine = {a.token: a.instance for some in attempts.values() for a in some if a.state not in OVER and a.instance}
-        there = (v for v in self._listing.values() if v.state is not InstanceState.GONE)
+        there = self._listings.living()
         orphans = [machine_seen(v) for v in there if v.token not in tokens or mine.get(v.token, v.id) != v.id]
         return Snapshot(
             jobs=seen,
-            offers=self._offers,
+            offers=self.offers(),
             cooldowns=cools,
             orphans=orphans,
-            listing_complete=complete,
-            listing_at=self._listing_at or now,
+            listings=self._listings.times(),
             spent_usd_micros=self.costs.total(),
             limits=self._limits,
             past=past,
@@ -132,56 +130,45 @@ class Observer:
             gpu_drivers=self.gpus.drivers(now),
             hearing=self.reports.hearing(now),
             ahead=ahead,
+            tariff=self._clouds.tariff,
         )
-
-    def instance_of(self, token: str, known: InstanceId | None) -> InstanceView | None:
-        """The machine of a launch token in the last listing; `known`: its id, if its order was answered.
-
-        A token alone is not enough: a machine that a person orders like ours copies its tags, and so its token.
-        """
-        some = self._of_token.get(token, [])
-        if known is not None:
-            return next((v for v in some if v.id == known), None)
-        return min(some, key=lambda v: (v.state is InstanceState.GONE, v.launched_at), default=None)
 
     def offers(self) -> tuple[Offer, ...]:
         """Offers as last asked for."""
-        return self._offers
+        return tuple(o for _, some in self._offers.values() for o in some)
 
-    def _look_out(self, now: datetime) -> None:
-        """Read the other witnesses; if they report changed states, fetch the listing anew."""
-        if not self._due(now):
-            return
+    def _look_at(self, provider: Provider, now: datetime) -> None:
+        """One cloud: its witness, its machines, its prices. What fails there is noted, and the others are not affected.
+
+        Looks in quick succession concern the store: a cloud has its own pace.
+        """
+        sooner = timedelta(seconds=AWAITED_SECONDS) if self._awaited else timedelta.max
+        if self._listings.due(provider.name, now, sooner):
+            with self._noted(provider, "the queue of the cloud's events can't be read"):
+                if self.interruptions.look(provider, now):
+                    self._listings.spoil(provider.name)
+        if self._listings.due(provider.name, now, sooner):
+            with self._noted(provider, "the cloud's listing failed"):
+                self._listings.ask(provider, now)
+        asked_at = self._offers[provider.name][0] if provider.name in self._offers else None
+        if asked_at is None or now - asked_at >= self._offers_every:
+            with self._noted(provider, "the cloud's prices can't be read"):
+                self._offers = {**self._offers, provider.name: (now, tuple(provider.offers()))}
+
+    def _miss_clouds(self, living: Iterable[Attempt]) -> None:
+        """Note providers that have machines of ours and that the settings no longer name."""
+        for name in {a.pool.provider for a in living} - {p.name for p in self._clouds} - {UNKNOWN_POOL.provider}:
+            try:
+                self._clouds.at(name)
+            except ProviderError as e:
+                self.trouble.clouds[name] = str(e)
+
+    @contextmanager
+    def _noted(self, provider: Provider, what: str) -> Iterator[None]:
         try:
-            self._listing_complete &= not self.interruptions.look(now)
+            yield
         except ProviderError as e:
-            self.trouble.cloud = f"the queue of the cloud's events can't be read: {e}"
-
-    def _due(self, now: datetime) -> bool:
-        """Whether the cloud is listed in this look. Looks in quick succession concern the store; the cloud has its own pace."""
-        every = min(self._listing_every, timedelta(seconds=AWAITED_SECONDS)) if self._awaited else self._listing_every
-        return not self._listing_complete or self._listing_at is None or now - self._listing_at >= every
-
-    def _list_instances(self, now: datetime) -> bool:
-        """List the cloud, if it is time for that; whether the listing is complete. Its age is that of `listing_at`."""
-        if not self._due(now):
-            return True
-        self._listing_complete = False
-        try:
-            listing = self._provider.describe()
-        except ProviderError as e:
-            self.trouble.cloud = f"the cloud's listing failed: {e}"
-            return False
-        fresh = {v.id: v for v in listing.instances}
-        self._listing = fresh if listing.complete else {**self._listing, **fresh}
-        of_token = defaultdict[str, list[InstanceView]](list)
-        for view in self._listing.values():
-            of_token[view.token].append(view)
-        self._of_token = dict(of_token)  # in one assignment: other threads read it meanwhile
-        if listing.complete:
-            self._listing_at = now
-        self._listing_complete = listing.complete
-        return listing.complete
+            self.trouble.clouds[provider.name] = f"{what}: {e}"
 
     def _listen(self, now: datetime) -> None:
         try:
@@ -193,15 +180,6 @@ class Observer:
         if unread := self.reports.unread:
             (job, attempt), why = next(iter(unread.items()))
             self.trouble.store = f"{len(unread)} reports of agents can't be read; attempt {attempt} of {job}: {why}"
-
-    def _ask_offers(self, now: datetime) -> None:
-        if self._offers_at is not None and now - self._offers_at < self._offers_every:
-            return
-        try:
-            self._offers = tuple(self._provider.offers())
-            self._offers_at = now
-        except ProviderError as e:
-            self.trouble.cloud = f"the cloud's prices can't be read: {e}"
 
     def _seen(self, job: Job, attempts: list[Attempt], signs: Signs, now: datetime) -> JobSeen:
         try:
@@ -228,7 +206,7 @@ class Observer:
             head=head,
             image_gpus=self.gpus.image(job, head),
             spent_usd_micros=self.costs.of_job(job.id),
-            signs={a.number: tuple(map(self._sign, signs[a.instance])) for a in alive if a.instance in signs},
+            signs={a.number: self._signs(a, signs[a.instance]) for a in alive if a.instance in signs},
         )
 
     def _instances(self, attempts: Iterable[Attempt]) -> dict[AttemptNumber, InstanceSeen]:
@@ -255,9 +233,10 @@ class Observer:
         )
         return why
 
-    def _sign(self, row: NoticeRow) -> NoticeSeen:
-        notice = timedelta(seconds=self._provider.capabilities.notice_seconds)
-        return NoticeSeen(row.sign, row.at, row.at + notice if row.sign == NoticeKind.INTERRUPTION else None)
+    def _signs(self, attempt: Attempt, some: Sequence[NoticeRow]) -> tuple[NoticeSeen, ...]:
+        notice = timedelta(seconds=self._clouds.capabilities(attempt.pool).notice_seconds)
+        ends = (row.at + notice if row.sign == NoticeKind.INTERRUPTION else None for row in some)
+        return tuple(NoticeSeen(row.sign, row.at, end) for row, end in zip(some, ends, strict=True))
 
     def _head(self, job: Job, some: Sequence[Attempt], now: datetime) -> HeadSeen | None:
         silent = any(a.state in HOLDS and self.reports.heard(job.id, a.number) is None for a in some)

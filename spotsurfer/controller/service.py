@@ -347,6 +347,8 @@ class ControllerService:
             name=job.spec.name,
             user=job.spec.user,
             tags=job.spec.tags,
+            transfer_bytes=cost.transfer_bytes,
+            transfer_usd_micros=cost.transfer_usd_micros,
         )
 
 

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 import structlog
 from obstore.exceptions import BaseError
 from spotsurfer_wire.input_addresses import OwnStore
+from spotsurfer_wire.store.obstore import ObstoreStore
 from spotsurfer_wire.store.port import CopyingStore, FileStore, StoreError, StoreFull
 from sqlalchemy import Engine
 
@@ -35,6 +36,7 @@ from spotsurfer.controller.jobs.secrets import Vault
 from spotsurfer.controller.jobs.submission import Submission
 from spotsurfer.controller.loop import Loop, Policies
 from spotsurfer.controller.machines.circuit_breaker import Guarded
+from spotsurfer.controller.machines.clouds import Clouds
 from spotsurfer.controller.machines.gpu_facts import GpuWatch, ImageGpus
 from spotsurfer.controller.machines.ssh_access import Logins
 from spotsurfer.controller.machines.store_credentials import Renewals
@@ -44,11 +46,11 @@ from spotsurfer.controller.schedule import Repeated, Schedule
 from spotsurfer.controller.service import ControllerService
 from spotsurfer.core.scheduling.deadline import USUAL_SECONDS
 from spotsurfer.ingress.listener import Listener
-from spotsurfer.model.errors import ConfigError, DiskFull, StoreUnwritable
+from spotsurfer.model.errors import ConfigError, DiskFull, StoreOwned, StoreUnwritable
 from spotsurfer.model.job import SIZE_OFF
 from spotsurfer.ports.clock import Clock, SystemClock
 from spotsurfer.ports.policies import parameters_of
-from spotsurfer.ports.provider import Provider, ProviderHost
+from spotsurfer.ports.provider import ProviderHost
 from spotsurfer.recovery import restore
 from spotsurfer.state import journal
 from spotsurfer.state.db import lock_state, new_family, open_database
@@ -57,7 +59,7 @@ from spotsurfer.store.agent_reports import ImageDigests, Reports
 from spotsurfer.store.head_logs import HeadLogs
 from spotsurfer.store.job_output import Output
 from spotsurfer.store.leadership import Leadership, claim_store
-from spotsurfer.store.open_store import open_for
+from spotsurfer.store.open_store import open_for, open_place
 
 log = structlog.get_logger()
 RENEWALS_SECONDS = 5.0  # between two looks for credentials to renew
@@ -121,28 +123,30 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
     _close(settings)
     key = master_key.load(settings.key_path, settings.checkpoint.encrypt)
     claim_store(store, family, settings.store_url, key.fingerprint)
-    _publish(store, runtime)
+    clouds = _clouds(settings, family, clock)
+    boots = _boots(settings, clouds, family)
+    for place in (store, *boots.values()):
+        _publish(place, runtime)
     leadership = Leadership(store, clock)
     generation = leadership.take()
-    provider = _provider(settings, family, clock)
     heads, reports = HeadLogs(store), Reports(store, clock.now, own.tick_seconds)
     limits = replace(
         settings.limits.as_limits(),
-        rebalance=provider.capabilities.rebalance,
-        gpus_shared=provider.capabilities.shares_gpus,
+        advice_moves=clouds.having(lambda c: c.rebalance == "move"),
+        gpus_shared=clouds.having(lambda c: c.shares_gpus),
         checkpoint_seconds=settings.agent.checkpoint_interval,
     )
 
     pace = (own.offers_seconds, min(own.tick_seconds, LISTING_SECONDS))
-    observer = Observer(engine, provider, reports, heads, limits, pace)
+    observer = Observer(engine, clouds, reports, heads, limits, pace)
     observer.gpus = GpuWatch(ImageGpus(store, key.keys_of), limits.refusal_seconds)
     logins = Logins(settings.ssh, key.host_seed_of, engine, observer.instance_of)
-    machines = Machines(settings, engine, provider, key, runtime.sha256, logins)
+    machines = Machines(settings, engine, clouds, key, runtime.sha256, logins)
     renewals = Renewals(
         engine=engine,
         clock=clock,
-        store=store,
-        provider=provider,
+        clouds=clouds,
+        stores={p.name: boots.get(p.name, store) for p in clouds},
         secret_of=key.access_secret_of,
         lead=leadership.check,
         left_out=machines.left_out,
@@ -153,7 +157,7 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
     hooks = Hooks(engine, clock, settings.hooks.on_end)
     apply = Apply(
         engine=engine,
-        provider=provider,
+        clouds=clouds,
         store=store,
         heads=heads,
         clock=clock,
@@ -177,17 +181,19 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
     hooks.again()
 
     checkpoints = CheckpointStore(engine, clock, store, heads, key.keys_of, leadership.check)
-    there = provider.store_access("any", 1)  # as machines see it
+    views = clouds.views_of_store()
+    own_stores = [(settings.store_url, settings.store.options), *((v.url, v.options) for v in views)]
+    own_stores += [(v.boot.url, v.boot.options) for v in views if v.boot is not None]
     submission = Submission(
         engine=engine,
         clock=clock,
         store=store,
         spool_dir=own.data_dir / "uploads",
         vault=Vault(key.keys_of, lambda kind: plugins.plugin(plugins.SECRETS, kind)),
-        check_rights=provider.check_inputs,
+        check_rights=clouds.check_inputs,
         offers=observer.offers,
         interval_seconds=settings.agent.checkpoint_interval or USUAL_SECONDS,
-        addresses=(OwnStore.of(settings.store_url, settings.store.options), OwnStore.of(there.url, there.options)),
+        addresses=tuple(OwnStore.of(*place) for place in own_stores),
         limits=settings.limits.as_limits(),
     )
     commands = Commands(engine, clock, heads, schedule.poke, checkpoints.has, observer.offers)
@@ -203,13 +209,13 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
     forks.again()
     _close_journal(engine, clock)
     ways = (lambda: loop.last_seen, observer.instance_of, lambda job: commands.resume(job, FRONT))
-    doors = FrontDoors(Sources(engine, clock, provider, *ways), settings.front.range, settings.front.machines == "public")
+    doors = FrontDoors(Sources(engine, clock, clouds, *ways), settings.front.range, settings.front.machines == "public")
     front = Listener(doors, settings.front.address, settings.front.wait, settings.front.connections_max)
     loop.idleness.connections = front.connections
     service = ControllerService(
         family=family,
         generation=generation,
-        provider=provider.name,
+        provider=", ".join(p.name for p in clouds),
         store_url=settings.store_url,
         limits=limits,
         front=settings.front,
@@ -260,10 +266,25 @@ def _store(settings: Settings) -> CopyingStore:
         raise ConfigError(f"store.url {settings.store_url!r} can't be used: {e}") from e
 
 
-def _provider(settings: Settings, family: str, clock: Clock) -> Provider:
+def _clouds(settings: Settings, family: str, clock: Clock) -> Clouds:
     host = ProviderHost(family, settings.controller.data_dir, settings.store_url, clock)
-    make = plugins.plugin(plugins.PROVIDERS, settings.provider.name)
-    return Guarded(make(settings.provider.table, host), clock)
+    makers = {name: plugins.plugin(plugins.PROVIDERS, name) for name in settings.provider.names}
+    providers = (Guarded(make(settings.provider.table_of(name), host), clock) for name, make in makers.items())
+    return Clouds(providers, settings.store_url, settings.store.region)
+
+
+def _boots(settings: Settings, clouds: Clouds, family: str) -> dict[str, ObstoreStore]:
+    """The buckets in which machines begin whose own rights don't reach the store, by provider; each is ours alone."""
+    found = {}
+    for name, boot in ((p.name, p.boot) for p in clouds):
+        if boot is None:
+            continue
+        try:
+            found[name] = open_place(settings, boot.url, boot.options)
+            claim_store(found[name], family, boot.url)
+        except (ValueError, StoreError, BaseError, StoreOwned, StoreUnwritable) as e:
+            raise ConfigError(f"[provider.{name}] boot_url {boot.url!r} can't be used: {e}") from e
+    return found
 
 
 def _policies(settings: Settings) -> Policies:

@@ -88,10 +88,15 @@ def waiter_unwanted(c: AttemptView, plans: Plans) -> Action | None:
     return None
 
 
+BLIND_SECONDS = 30.0  # a machine is planned for so long at a cloud that can't be listed
+
+
 def planned(c: AttemptView, _: Plans) -> Action | None:
-    """Order a planned machine, on a complete view only."""
-    if c.attempt.state is A.PLANNED and c.listing_complete:
+    """Order a planned machine, on a complete view of its cloud only."""
+    if c.attempt.state is A.PLANNED and c.listed_at is not None:
         return Launch(c.attempt.job, c.attempt.number, c.attempt.purpose)
+    if c.attempt.state is A.PLANNED and c.listed_elsewhere and (c.now - c.attempt.since).total_seconds() > BLIND_SECONDS:
+        return _terminate(c, f"{c.attempt.pool.provider} can't be listed, and other clouds can")
     return None
 
 

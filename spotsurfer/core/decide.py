@@ -118,8 +118,9 @@ def decide(
     actions: list[Action] = []
     for seen in sorted(snapshot.jobs, key=lambda s: (-contest.level(s), s.job.submitted_at, s.job.id)):
         actions += _decide_job(planner, seen, cases(snapshot, seen, now))
-    if snapshot.listing_complete and not snapshot.ahead:
-        actions += [Sweep(o.id, "it belongs to no attempt of ours") for o in snapshot.orphans if not o.gone]
+    if not snapshot.ahead:
+        orphans = (o for o in snapshot.orphans if not o.gone and snapshot.listed_at(o.provider) is not None)
+        actions += [Sweep(o.id, o.provider, "it belongs to no attempt of ours") for o in orphans]
     hurry = contest.hurry or any(in_transit(cases(snapshot, s, now)) for s in snapshot.jobs)
     alarms = planner.alarms()
     return Decision(tuple(actions), tuple(planner.rejected), dict(planner.notes), hurry, dict(contest.levels), alarms)

@@ -270,7 +270,12 @@ def criu(settings: Settings) -> Finding:
 
 def provider(settings: Settings) -> Finding:
     """The provider's own check of its settings, this host, and its cloud. Creates nothing."""
-    name = settings.provider.name
+    each = [_one_provider(settings, name) for name in settings.provider.names]
+    bad = next((finding for finding in each if finding.level != "ok"), None)
+    return bad or ok("; ".join(finding.text for finding in each))
+
+
+def _one_provider(settings: Settings, name: str) -> Finding:
     known = plugins.plugins(plugins.PROVIDERS)
     if name not in known:
         return fail(f"there is no provider {name!r}", f"set [provider] name to one of {', '.join(sorted(known))}")
@@ -278,7 +283,7 @@ def provider(settings: Settings) -> Finding:
         return ok(f"{name}: asks nothing special of this host")
     host = ProviderHost("doctor", settings.controller.data_dir, settings.store_url, SystemClock())
     try:
-        said: str = plugins.plugin(plugins.DOCTOR, name)(settings.provider.table, host)
+        said: str = plugins.plugin(plugins.DOCTOR, name)(settings.provider.table_of(name), host)
     except ProviderError as e:
         sentence, mark, remedy = str(e).rpartition("; ")  # what may pass by itself has no remedy
         return fail(f"{name}: {sentence if mark else e}", remedy if mark else "try again later: it may pass by itself")
@@ -444,8 +449,9 @@ def examine(settings: Settings, checks: Sequence[tuple[str, Check]] = CHECKS) ->
     findings = []
     for name, check in checks:
         try:
-            far = name in OF_BOXES and settings.provider.name not in plugins.plugins(plugins.HOSTS)
-            found = ok(f"not needed: machines are those of {settings.provider.name}") if far else check(settings)
+            names = settings.provider.names
+            far = name in OF_BOXES and not set(names) & set(plugins.plugins(plugins.HOSTS))
+            found = ok(f"not needed: machines are those of {' and '.join(names)}") if far else check(settings)
         except Exception as e:
             if isinstance(e, PermissionError) and e.filename:
                 found = closed(e.filename)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from spotsurfer_wire.messages import Report
 from sqlalchemy import Connection
 
 from spotsurfer.model.job import OVER, Attempt, AttemptNumber, Job, JobId
 from spotsurfer.model.market import Market
 from spotsurfer.model.money import for_seconds
+from spotsurfer.model.transfer import FREE, Place, Tariff
 from spotsurfer.ports.provider import BillingRule
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import observations
@@ -21,11 +23,13 @@ Steps = Sequence[tuple[datetime, int]]
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """The cost of an attempt's machine, and its cost at list price. Micro-dollars."""
+    """The cost of an attempt: its machine and its transfer. Micro-dollars."""
 
     seconds: float
-    usd_micros: int
-    usd_micros_on_demand: int
+    usd_micros: int  # of both
+    usd_micros_on_demand: int  # the same machine-hours at list price
+    transfer_bytes: int = 0  # between the machine and a store elsewhere
+    transfer_usd_micros: int = 0  # of `usd_micros`
 
 
 def charge(attempt: Attempt, steps: Steps, rule: BillingRule, now: datetime, reclaimed: bool = False) -> Charge:
@@ -54,6 +58,13 @@ def _by_steps(attempt: Attempt, steps: Steps, start: datetime, billed: float) ->
     return total
 
 
+def with_transfer(machine: Charge, tariff: Tariff, place: Place, report: Report) -> Charge:
+    """The bill with what the machine's agent counted between it and the store."""
+    micros = tariff.usd_micros(place, report.store_read_bytes, report.store_sent_bytes)
+    moved = report.store_read_bytes + report.store_sent_bytes
+    return replace(machine, usd_micros=machine.usd_micros + micros, transfer_bytes=moved, transfer_usd_micros=micros)
+
+
 # ---- All attempts: bills of ended ones are computed once, those of running ones up to now.
 
 Key = tuple[JobId, AttemptNumber]
@@ -62,8 +73,9 @@ Key = tuple[JobId, AttemptNumber]
 class Costs:
     """Spending by attempt. `refresh` reads only attempts that can still change."""
 
-    def __init__(self, rule: BillingRule) -> None:
-        self._rule = rule
+    def __init__(self, rules: Mapping[str, BillingRule], tariff: Tariff = FREE) -> None:
+        """`rules`: by provider."""
+        self._rules, self._tariff = rules, tariff
         self._bills: tuple[dict[Key, Charge], dict[Key, Charge]] = {}, {}  # settled, running; replaced as one for other readers
         self._spent: dict[JobId, int] = {}  # by job, of both
         self._loaded = False
@@ -81,12 +93,25 @@ class Costs:
         found = {**attempts, **(rows.attempts(connection, missing) if missing else {})}
         steps = observations.prices(connection, sorted(found))
         known = [((a.job, a.number), a) for some in found.values() for a in some if (a.job, a.number) not in settled]
-        bills = {key: charge(a, steps.get(key, []), self._rule, now, a.reclaimed) for key, a in known}
+        bills = {key: charge(a, steps.get(key, []), self._rule(a), now, a.reclaimed) for key, a in known}
+        bills |= self._with_transfer(connection, [a for _, a in known], bills)
         over = {key: bills.pop(key) for key, a in known if a.state in OVER}
         settled = self._bills[0]  # the current one: another thread may have asked meanwhile
         self._bills = ({**settled, **over} if over else settled), {k: c for k, c in bills.items() if k not in settled}
         self._spent = self._by_job()
         self._loaded = True
+
+    def _with_transfer(
+        self, connection: Connection, attempts: Iterable[Attempt], bills: Mapping[Key, Charge]
+    ) -> dict[Key, Charge]:
+        """The bills of machines to and from which transfer costs, as far as their agents counted it."""
+        paid = {(a.job, a.number): p for a in attempts if not self._tariff.is_free(p := Place(a.pool.provider, a.pool.region))}
+        reports = observations.last_reports(connection, sorted({job for job, _ in paid})) if paid else {}
+        told = ((key, place, report) for key, place in paid.items() if (report := reports.get(key)) is not None)
+        return {key: with_transfer(bills[key], self._tariff, place, report) for key, place, report in told}
+
+    def _rule(self, attempt: Attempt) -> BillingRule:
+        return self._rules.get(attempt.pool.provider, BillingRule())
 
     def _by_job(self) -> dict[JobId, int]:
         """A job's bill; a rehearsal's counts for its parent, too. Lists ask for each job, so it is added up once a look."""

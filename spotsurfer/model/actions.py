@@ -156,6 +156,7 @@ class Sweep:
     """End an instance of our family that belongs to no attempt of ours."""
 
     instance: InstanceId
+    provider: str
     reason: str
 
 

@@ -63,6 +63,12 @@ class Offer:
     placement_score: int | None = None
     lives: Lives = UNSEEN  # of our own machines of this pool and market
     gpus: Gpus = NO_GPUS
+    relocation_usd_micros_per_hour: int = 0  # what it would cost the job to be placed beside the price, to be there
+
+    @property
+    def cost_usd_micros_per_hour(self) -> int:
+        """By this offers are compared. Limits on prices are about the price alone."""
+        return self.price_usd_micros_per_hour + self.relocation_usd_micros_per_hour
 
 
 @dataclass(frozen=True, slots=True)

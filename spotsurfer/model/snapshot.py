@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from spotsurfer.model.job import Attempt, AttemptNumber, InstanceId, Job, JobId
 from spotsurfer.model.lifetimes import Fates
 from spotsurfer.model.market import Cooldown, Gpus, Market, Offer, Pool
+from spotsurfer.model.transfer import FREE, Tariff
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class InstanceSeen:
     reclaimed: bool
     launched_at: datetime
     ended_at: datetime | None = None
+    provider: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +224,9 @@ class JobSeen:
     size: SizeSeen | None = None  # None = it stays on the requested size, or no facts yet
     trouble: str = ""
     image_gpus: Gpus | None = None  # of its newest checkpoint; None = none, or unknown
+    image_bytes: int = 0  # of its newest checkpoint, before compression; 0 = none, or unknown
+    image_processor: str = ""  # of the machine that made that checkpoint, in its agent's words; "" = unknown
+    sent_bytes_per_hour: float = 0.0  # to the store, by its last machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +239,7 @@ class Limits:
     listing_lag_seconds: float = 30.0  # a launched instance may be missing from listings for so long
     instances_max: int = 20
     gpus_max: int | None = None
-    gpus_shared: bool = False  # all machines have the same GPUs
+    gpus_shared: frozenset[str] = frozenset()  # providers whose machines all have the same GPUs
     hourly_max_usd_micros: int | None = None  # of all machines together, at their purchase prices
     ageing_seconds: float = 600.0  # a wait of this length counts as one more of priority
     stay_seconds: float = 120.0  # so long a job that gave way and came back need not give way again
@@ -254,7 +259,7 @@ class Limits:
     )
     precopy_gain_seconds: float = 1.0  # a live save before a move must shorten its pause by so much
     checkpoint_seconds: float | None = None  # between saves of jobs without an own interval; None = the policy decides
-    rebalance: str = "ignore"  # reaction to the cloud's advice to leave a machine: "ignore", "checkpoint", "move"
+    advice_moves: frozenset[str] = frozenset()  # providers whose advice to leave a machine is followed
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,8 +279,7 @@ class Snapshot:
     offers: Sequence[Offer]
     cooldowns: Sequence[Cooldown]
     orphans: Sequence[InstanceSeen]  # of our family, belonging to no attempt of ours
-    listing_complete: bool
-    listing_at: datetime
+    listings: Mapping[str, datetime | None]  # by provider: when it was last listed as a whole; None = now only in part
     spent_usd_micros: int
     limits: Limits
     spot_seen: Mapping[Pool, Sequence[SpotSeen]] = field(default_factory=dict)  # oldest first
@@ -283,5 +287,18 @@ class Snapshot:
     held: Sequence[Held] = ()  # by jobs that have ended, since the oldest open job was submitted
     gpu_drivers: Mapping[tuple[str, str], str] = field(default_factory=dict)  # by provider and region, newest machine
     hearing: Hearing = ALL_HEARD
+    tariff: Tariff = FREE
+    processors: Mapping[tuple[str, str], str] = field(default_factory=dict)  # by provider and type, newest machine that told
     ahead: str = ""  # facts in the store that the database, from a backup, lacks: then no machine counts as an orphan
     doubt: Doubt | None = None  # None = silence is evidence
+
+    def listed_at(self, provider: str) -> datetime | None:
+        """The time of the provider's complete listing; None if absence from it is no evidence.
+
+        A machine of an unknown place ("", see Recall) may be anywhere, and one of a provider that the settings no longer name
+        can't be seen.
+        """
+        if provider:
+            return self.listings.get(provider)
+        known = [at for at in self.listings.values() if at is not None]
+        return min(known) if known and len(known) == len(self.listings) else None

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from spotsurfer.model.job import InstanceId
 from spotsurfer.model.market import Market, Offer, Pool
+from spotsurfer.model.transfer import EgressPrices
 from spotsurfer.ports.clock import Clock
 
 # ---- Witness: a queue of the cloud's events, as a second source besides the agents on machines
@@ -81,6 +82,8 @@ class Capabilities:
     billing: BillingRule = field(default_factory=BillingRule)
     rebalance: str = "ignore"  # "ignore" | "checkpoint" | "move": reaction to the cloud's advice to leave a machine
     shares_gpus: bool = False  # all its machines have the same GPUs, as machines of one host do
+    egress: EgressPrices = field(default_factory=EgressPrices)
+    stores: Sequence[str] = ()  # kinds of stores (schemes) for which it makes credentials; () = its machines need none
 
 
 class InstanceState(StrEnum):
@@ -129,18 +132,28 @@ class LaunchPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class BootBucket:
+    """A place in the machines' cloud with `runtime/` and `access/`, for machines whose own rights don't reach the store."""
+
+    url: str
+    options: Mapping[str, str]  # of the controller, in obstore's names
+    machine_options: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class StoreAccess:
     """How an instance reaches the store: handed to the agent in its user-data, so the same at each call for an attempt.
 
     If it is `renewed`, `options` hold no credential, only public values (region, endpoint …). Then the machine itself has
-    rights (an instance role) to read only `runtime/` and `access/` of the store, and its other rights come from
-    `Provider.credentials`, sealed, under `access/`.
+    rights (an instance role) to read only `runtime/` and `access/` of the store, or of `boot` if the store lies in another
+    cloud, and its other rights come from `Provider.credentials`, sealed, under `access/`.
     """
 
     url: str
     options: Mapping[str, str]  # in obstore's names
     inputs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # access to inputs, by the prefix of their address
     renewed: bool = False
+    boot: BootBucket | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +192,11 @@ class Provider(Protocol):
         """The second witness of interruptions, besides the agents; None = there is none."""
         ...
 
+    @property
+    def boot(self) -> BootBucket | None:
+        """Where its machines begin if the store lies in another cloud; None = in the store."""
+        ...
+
     def offers(self) -> Sequence[Offer]:
         """Pools that may be tried now, with prices. A pool listed here may still refuse."""
         ...
@@ -207,7 +225,7 @@ class Provider(Protocol):
         ...
 
     def store_access(self, job: str, attempt: int) -> StoreAccess:
-        """The store as an instance of this attempt sees it, limited to what the attempt may touch.
+        """The store as an instance of this attempt sees it, limited to what the attempt may touch; the store is one of ours.
 
         Makes no call, and answers the same each time: it becomes part of the user-data, which a repeated order may not change.
         """
@@ -221,7 +239,8 @@ class Provider(Protocol):
         ...
 
     def credentials(self, job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
-        """New credentials for this attempt. Called only if its `store_access` is `renewed`; never cached.
+        """New credentials for this attempt, whose machine may be another provider's. Called only if its `store_access` is
+        `renewed`; never cached.
 
         They allow the attempt's keys of `spotsurfer_wire.object_keys`, to list `jobs/<job>/`, and to read those `inputs` that
         do not lie in the store (addresses as in the specification: `s3://bucket/path`, with a slash or a pattern at the end

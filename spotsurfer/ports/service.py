@@ -126,7 +126,7 @@ class CostLine:
     pool: str
     market: Market
     seconds: float
-    usd_micros: int
+    usd_micros: int  # of machine and transfer
     usd_micros_on_demand: int
     cpu_seconds: float
     frozen_seconds: float
@@ -136,6 +136,8 @@ class CostLine:
     name: str = ""  # of the job
     user: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
+    transfer_bytes: int = 0  # between the machine and a store in another region or cloud
+    transfer_usd_micros: int = 0  # of `usd_micros`
 
 
 @dataclass(frozen=True, slots=True)

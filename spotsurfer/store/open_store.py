@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 from urllib.parse import urlsplit
 
@@ -36,14 +37,19 @@ def keeps_first(store: ObjectStore) -> bool:
 
 def open_for(settings: Settings) -> ObstoreStore:
     """[store] of the configuration. Raises as `open_store` does, and ConfigError if the credentials' source is wrong."""
-    return open_store(settings.store_url, settings.store.options, rights(settings))
+    return open_place(settings, settings.store_url, settings.store.options)
 
 
-def rights(settings: Settings) -> Rights | None:
-    """Credentials for the store; None: its options have some, or no plug-in knows that kind of store."""
-    if has_credentials(settings.store.options):
+def open_place(settings: Settings, url: str, options: Mapping[str, str]) -> ObstoreStore:
+    """The store, or another place that is used like it. Raises as `open_for` does."""
+    return open_store(url, options, rights(settings, url, options))
+
+
+def rights(settings: Settings, url: str, options: Mapping[str, str]) -> Rights | None:
+    """Credentials for a place; None: its options have some, or no plug-in knows that kind of store."""
+    if has_credentials(options):
         return None
-    scheme = urlsplit(settings.store_url).scheme
+    scheme = urlsplit(url).scheme
     points = [p for p in entry_points(group="spotsurfer.stores") if p.name == scheme]
     found: Rights | None = points[0].load()(settings.provider.model_extra or {}) if points else None
     return found

@@ -8,11 +8,12 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from spotsurfer_agent.prepare.inputs.sources import Sources
-from spotsurfer_agent.store.credentials import Claim, Credentials, StoreAccess, wait_for_first
+from spotsurfer_agent.store.credentials import BootStore, Claim, Credentials, StoreAccess, wait_for_first
 from spotsurfer_wire import object_keys
 from spotsurfer_wire.crypto import access_secret
 from spotsurfer_wire.input_addresses import OwnStore
@@ -231,6 +232,18 @@ def test_the_role_fetches_them_and_they_open_the_store(cloud: RoleStore) -> None
     assert {t for _, k, t in cloud.log if k.startswith("jobs/")} == {"one"}
     with pytest.raises(StoreDenied):
         store.get("runtime/x")
+
+
+def test_a_machine_of_another_cloud_finds_them_in_a_bucket_of_its_own(cloud: RoleStore, tmp_path: Path) -> None:
+    """And so does another process of it."""
+    hand_out(cloud, "one")
+    place = {"store_options": {}, "boot_url": "s3://bucket", "boot_options": cloud.options}
+    elsewhere = dataclasses.replace(config(cloud, **place), store_url="s3://elsewhere")
+    told = json.dumps(StoreAccess.of(elsewhere, str(tmp_path / "traffic")).carry())
+    for way in (StoreAccess.of(elsewhere), StoreAccess.carried(json.loads(told))):
+        assert way.purse is not None and way.purse.look()
+        assert (way.url, way.boot) == ("s3://elsewhere", BootStore.of(elsewhere))
+    assert {k for _, k, _ in cloud.log} == {object_keys.handout_key(JOB, ATTEMPT)}, "nothing else is asked there"
 
 
 def test_before_they_are_there_requests_are_refused_and_then_they_work(cloud: RoleStore) -> None:

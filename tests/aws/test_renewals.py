@@ -13,9 +13,10 @@ from spotsurfer_wire import object_keys
 from spotsurfer_wire.crypto import access_secret
 from spotsurfer_wire.sealed_objects import unseal_handout
 from spotsurfer_wire.store.port import StoreUnreachable
-from support.builders import JOB, NOW, a_job, an_attempt
+from support.builders import JOB, NOW, POOL, a_job, an_attempt
 from support.dict_store import DictStore
 
+from spotsurfer.controller.machines.clouds import Clouds
 from spotsurfer.controller.machines.store_credentials import (
     SERVED,
     SWEEP_SECONDS,
@@ -30,7 +31,7 @@ from spotsurfer.controller.schedule import Repeated
 from spotsurfer.model.errors import ProviderDenied, ProviderError, Superseded, Throttled
 from spotsurfer.model.job import Attempt, AttemptState, InputFetch
 from spotsurfer.ports.clock import ManualClock
-from spotsurfer.ports.provider import Credentials, StoreAccess
+from spotsurfer.ports.provider import Capabilities, Credentials, StoreAccess
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import timeline
 from spotsurfer.state.db import open_database
@@ -40,6 +41,8 @@ MASTER = b"k" * 32
 
 class Cloud:
     """The two questions of a provider that matter here."""
+
+    name, capabilities = POOL.provider, Capabilities(120.0, "aws")
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock, self.life, self.is_renewed = clock, 3600.0, True
@@ -72,7 +75,8 @@ class Scene:
 
         key = lambda job, attempt: access_secret(MASTER, job, attempt)  # noqa: E731
         left_out, heard = lambda a: f"of {a.number}".encode(), lambda job, attempt: self.heard
-        self.renewals = Renewals(self.engine, self.clock, self.store, self.cloud, key, lead, left_out, heard)  # type: ignore[arg-type]
+        clouds, stores = Clouds([self.cloud], "s3://b"), {self.cloud.name: self.store}  # type: ignore[list-item]
+        self.renewals = Renewals(self.engine, self.clock, clouds, stores, key, lead, left_out, heard)
         return self.renewals
 
     def add(self, number: int, state: AttemptState = AttemptState.BOOTING) -> None:

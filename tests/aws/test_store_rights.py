@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -85,10 +86,14 @@ def test_each_request_asks_whether_there_are_newer_ones(cloud: TestEC2, person: 
     assert [c["principal"]["key"] for c in cloud.log("s3:PutObject")] == asked
 
 
+def place(found: Settings) -> tuple[Settings, str, Mapping[str, str]]:
+    return found, found.store_url, found.store.options
+
+
 def test_credentials_in_the_options_win(cloud: TestEC2, tmp_path: Path) -> None:
-    assert rights(settings(cloud, tmp_path, **KEYS)) is None
-    assert rights(settings(cloud, tmp_path, skip_signature="true")) is None
-    assert rights(Settings.model_validate({"controller": {"data_dir": tmp_path}})) is None
+    assert rights(*place(settings(cloud, tmp_path, **KEYS))) is None
+    assert rights(*place(settings(cloud, tmp_path, skip_signature="true"))) is None
+    assert rights(*place(Settings.model_validate({"controller": {"data_dir": tmp_path}}))) is None
 
 
 def test_no_credentials_and_no_such_profile_are_told(cloud: TestEC2, person: pytest.MonkeyPatch, tmp_path: Path) -> None:

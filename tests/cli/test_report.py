@@ -21,14 +21,23 @@ def test_report(job: str, controller: FakeService, call: Call) -> None:
     new = an_attempt(controller.statuses[job].job.id, 2)
     controller.statuses[job] = replace(controller.statuses[job], attempts=[controller.status(old), controller.status(new)])
     text = call("report").out
-    for part in ("0.0300", "0.0960", "0.0660", "69 %", "work repeated", "42s", "2026-03-01", "storage, requests, traffic"):
+    for part in (
+        "0.0300",
+        "0.0960",
+        "0.0660",
+        "69 %",
+        "work repeated",
+        "42s",
+        "2026-03-01",
+        "storage, requests, other traffic",
+    ):
         assert part in text
     bill = json.loads(call("report", job, "--json").out)
     assert bill["usd_micros"] == 30_000
     assert bill["usd_micros_saved"] == 66_000
     assert bill["repeated_seconds"] == 42.0
     assert bill["frozen_seconds"] == 1.5
-    assert bill["not_counted"] == ["storage", "requests", "traffic"]
+    assert bill["not_counted"] == ["storage", "requests", "other traffic"]
     assert len(bill["attempts"]) == 1
 
 

@@ -13,13 +13,14 @@ from support.dict_store import DictStore
 
 from spotsurfer.controller.jobs.commands import FRONT, Commands
 from spotsurfer.controller.jobs.exposed_ports import FrontDoors, Sources, port_statuses
+from spotsurfer.controller.machines.clouds import Clouds
 from spotsurfer.ingress.connection import At, Target
 from spotsurfer.model.errors import Conflict, SpotsurferError
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import HeldBy, InstanceId, Job, JobPort, JobState, Wish
 from spotsurfer.model.market import Market
 from spotsurfer.ports.clock import ManualClock
-from spotsurfer.ports.provider import InstanceState, InstanceView
+from spotsurfer.ports.provider import Capabilities, InstanceState, InstanceView
 from spotsurfer.state import exposed_ports
 from spotsurfer.state import jobs as rows
 from spotsurfer.state.db import open_database
@@ -33,6 +34,8 @@ VIEW = InstanceView(
 
 
 class Cloud:
+    name, capabilities = POOL.provider, Capabilities(0.0, "aws")
+
     def outlet(self, instance: InstanceId) -> socket.socket:
         assert instance == "i-1"
         return socket.socket()
@@ -47,8 +50,8 @@ def doors(engine: Engine, job: Job, ports: range = range(20500, 20502), public: 
         return commands.resume(name, FRONT)
 
     world = a_snapshot(seen([an_attempt(1)], job=job))
-    cloud: object = Cloud()
-    sources = Sources(engine, ManualClock(NOW), cloud, lambda: world, lambda *_: VIEW, wake)  # type: ignore[arg-type]
+    clouds = Clouds([Cloud()], "memory:///")  # type: ignore[list-item]
+    sources = Sources(engine, ManualClock(NOW), clouds, lambda: world, lambda *_: VIEW, wake)
     return FrontDoors(sources, ports, public), woken
 
 

@@ -14,7 +14,7 @@ from spotsurfer.model.errors import Superseded
 from spotsurfer.model.job import InstanceId
 
 NEVER = 60.0  # between two ticks: each further look of these tests was asked for by the one before
-SOME: tuple[Action, ...] = (Sweep(InstanceId("i-1"), "it belongs to nobody"),)
+SOME: tuple[Action, ...] = (Sweep(InstanceId("i-1"), "virtual", "it belongs to nobody"),)
 
 
 class Looks:

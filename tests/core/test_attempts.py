@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from spotsurfer_policies.offer_choice import Cheapest
 from support.builders import (
+    IN_PART,
     NO_HEAD,
     NOW,
     a_head,
@@ -123,17 +124,17 @@ def test_the_machine_of_a_cancelled_job_says_so(cancelled: bool, last: str, rele
 def test_a_plan_is_ordered_on_a_full_view_only() -> None:
     world = one(A.PLANNED)
     assert isinstance(about(world), Launch)
-    assert about(world, listing_complete=False) is None
+    assert about(world, listings=IN_PART) is None
 
 
 def test_absence_is_no_evidence_in_a_partial_listing() -> None:
     world = one(A.RUNNING, instance=None, agent=an_agent(silent=40))
     assert event(about(world)) is E.INSTANCE_GONE
-    assert about(world, listing_complete=False) is None
+    assert about(world, listings=IN_PART) is None
 
 
 def test_a_positive_end_counts_in_a_partial_listing_too() -> None:
-    assert event(about(one(A.RUNNING, instance=an_instance(gone=True)), listing_complete=False)) is E.INSTANCE_GONE
+    assert event(about(one(A.RUNNING, instance=an_instance(gone=True)), listings=IN_PART)) is E.INSTANCE_GONE
 
 
 def test_lost_is_not_over() -> None:

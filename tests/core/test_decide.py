@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from spotsurfer_policies.offer_choice import Cheapest
 from support.builders import (
+    IN_PART,
     JOB,
     NO_HEAD,
     NOW,
@@ -80,7 +81,7 @@ def test_spot_only_waits() -> None:
 
 
 def test_nothing_is_launched_on_a_partial_view() -> None:
-    assert actions(seen(), listing_complete=False) == []
+    assert actions(seen(), listings=IN_PART) == []
 
 
 def test_nothing_is_launched_while_the_store_cannot_be_read() -> None:
@@ -316,7 +317,7 @@ def test_a_job_that_no_machine_can_run_is_held_in_the_end() -> None:
 def test_orphans_are_swept_on_a_full_view_only() -> None:
     orphan = an_instance(9)
     assert find(Sweep, orphans=[orphan]).instance == "i-9"
-    assert actions(orphans=[orphan], listing_complete=False) == []
+    assert actions(orphans=[orphan], listings=IN_PART) == []
 
 
 def test_a_machine_that_refuses_costs_the_checkpoint_nothing_and_its_type_is_left_alone() -> None:

@@ -8,7 +8,21 @@ from typing import Any
 
 import pytest
 from spotsurfer_policies.offer_choice import Cheapest
-from support.builders import NOW, a_head, a_job, a_snapshot, ago, an_agent, an_attempt, an_instance, an_offer, noticed, seen
+from support.builders import (
+    IN_PART,
+    NOW,
+    POOL,
+    a_head,
+    a_job,
+    a_snapshot,
+    ago,
+    an_agent,
+    an_attempt,
+    an_instance,
+    an_offer,
+    noticed,
+    seen,
+)
 
 from spotsurfer.core.decide import decide
 from spotsurfer.core.scheduling.preemption import came_back, levels
@@ -133,8 +147,8 @@ def test_it_goes_on_until_it_is_done_and_is_called_back_when_nobody_needs_the_ma
 
 
 def test_on_a_partial_view_nobody_new_is_suspended() -> None:
-    assert drains(decided(runs(LOW), queued(HIGH), listing_complete=False)) == {}
-    assert not [a for a in decided(draining(), queued(HIGH), listing_complete=False).actions if isinstance(a, Ask)]
+    assert drains(decided(runs(LOW), queued(HIGH), listings=IN_PART)) == {}
+    assert not [a for a in decided(draining(), queued(HIGH), listings=IN_PART).actions if isinstance(a, Ask)]
 
 
 def test_who_gets_the_place_is_looked_at_often_until_it_has_a_machine_that_speaks() -> None:
@@ -237,7 +251,7 @@ def test_came_back() -> None:
     assert came_back(runs(LOW, since=70, earlier=moved).attempts, NOW + timedelta(seconds=1)) == 301
 
 
-SHARED = Limits(gpus_max=1, gpus_shared=True)
+SHARED = Limits(gpus_max=1, gpus_shared=frozenset({POOL.provider}))
 ONE_GPU = [replace(an_offer(), gpus=Gpus(count=1))]
 TRAIN, SERVE = job("low", spec={"gpus": 1}), job("high", 10, submitted=1, spec={"gpus": 1})
 
@@ -257,7 +271,7 @@ def bought(decision: Decision) -> list[str]:
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_the_next_machine_of_shared_gpus_is_bought_while_the_one_before_still_leaves(shared: bool) -> None:
-    limits = replace(SHARED, gpus_shared=shared)
+    limits = replace(SHARED, gpus_shared=frozenset({POOL.provider} if shared else ()))
     for low, told in ((runs(TRAIN, gpus=1), {"low": "high"}), (leaves(), {})):
         decision = decided(low, queued(SERVE), limits=limits, offers=ONE_GPU)
         assert (drains(decision), bought(decision)) == (told, ["high"] if shared else [])
@@ -273,7 +287,7 @@ def test_a_drain_goes_on_after_the_next_job_has_its_machine_on_shared_gpus(state
 def test_the_lower_one_of_two_that_have_shared_gpus_gives_way_whatever_became_of_the_order_before(state: A) -> None:
     both = runs(TRAIN, gpus=1), runs(SERVE, since=1, state=state, gpus=1)
     assert drains(decided(*both, limits=SHARED, offers=ONE_GPU)) == {"low": "high"}
-    assert drains(decided(*both, limits=replace(SHARED, gpus_shared=False), offers=ONE_GPU)) == {}
+    assert drains(decided(*both, limits=replace(SHARED, gpus_shared=frozenset()), offers=ONE_GPU)) == {}
     assert drains(decided(*both, limits=replace(SHARED, gpus_max=2), offers=ONE_GPU)) == {}
 
 
@@ -291,7 +305,7 @@ def test_a_third_job_of_higher_priority_takes_shared_gpus_after_the_second() -> 
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_job_that_moves_has_its_shared_gpus_once(shared: bool) -> None:
-    limits = replace(SHARED, gpus_shared=shared)
+    limits = replace(SHARED, gpus_shared=frozenset({POOL.provider} if shared else ()))
     moves = runs(TRAIN, gpus=1, agent=noticed(protection="criu", fit=SAVED.fit))
     assert bought(decided(moves, limits=limits, offers=ONE_GPU)) == (["low"] if shared else [])
     other = queued(job("other", spec={"gpus": 1}))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from spotsurfer_policies.offer_choice import Cheapest
-from support.builders import NOW, POOL, a_job, a_snapshot, ago, an_attempt, an_offer, seen
+from support.builders import IN_PART, NOW, POOL, a_job, a_snapshot, ago, an_attempt, an_offer, seen
 
 from spotsurfer.core.decide import decide
 from spotsurfer.core.scheduling.launch import preview
@@ -69,7 +69,7 @@ def test_a_preview_is_what_decide_would_do() -> None:
 @pytest.mark.parametrize(
     ("changes", "spec", "words"),
     [
-        ({"listing_complete": False}, {}, "partial view"),
+        ({"listings": IN_PART}, {}, "partial view"),
         ({"offers": ()}, {}, "no machine is on offer"),
         ({"limits": Limits(instances_max=0)}, {}, "limits.instances_max = 0"),
         ({"limits": Limits(budget_usd_micros=1)}, {}, "limits.budget_usd"),

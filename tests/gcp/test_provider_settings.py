@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from spotsurfer_providers.catalog import egress_prices
 from spotsurfer_providers.gcp.provider import GcpProvider
 from spotsurfer_providers.gcp.settings import read_settings
 from support import gcp
 from support.tree import ROOT
 
 from spotsurfer.model.errors import ConfigError
+from spotsurfer.model.transfer import EgressPrices
 from spotsurfer.ports.clock import SystemClock
-from spotsurfer.ports.provider import ProviderHost
+from spotsurfer.ports.provider import BootBucket, ProviderHost
 
 GOOD = {k: v for k, v in gcp.table("http://127.0.0.1:1").items() if k not in ("endpoint_url", "preemptions")}
 
@@ -53,6 +55,34 @@ def test_missing(key: str) -> None:
 def test_another_kind_of_store_is_said_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="gs://bucket/prefix"):
         GcpProvider(read_settings(GOOD), ProviderHost("f0", tmp_path, "s3://bucket", SystemClock()))
+
+
+def test_a_store_of_another_cloud_takes_a_bucket_for_the_boot(tmp_path: Path) -> None:
+    def boot(url: str | None, store: str) -> BootBucket | None:
+        table = {**GOOD, "boot_url": url, "endpoint_url": "http://here", "store_options": {"base_url": "http://there"}}
+        return GcpProvider(read_settings(table), ProviderHost("f0", tmp_path, store, SystemClock())).boot
+
+    with pytest.raises(
+        ConfigError, match=r"store.url is 's3://bucket', which machines .* set boot_url to .* gs://bucket/prefix"
+    ):
+        boot(None, "s3://bucket")
+    plain = {"allow_http": "true"}
+    expected = BootBucket("gs://boot/x", {"base_url": "http://here", **plain}, {"base_url": "http://there", **plain})
+    assert boot("gs://boot/x", "s3://bucket") == expected
+    assert boot("gs://boot/x", "gs://bucket") is None, "they begin in the store"
+
+
+def test_prices_of_transfer_are_listed_or_the_operators(tmp_path: Path) -> None:
+    def egress(**own: Any) -> EgressPrices:
+        table = {**GOOD, "transfer_usd_per_gib": own}
+        return GcpProvider(read_settings(table), ProviderHost("f0", tmp_path, "gs://b", SystemClock())).capabilities.egress
+
+    listed = egress_prices("gcp")
+    assert listed.internet_usd_micros > listed.region_usd_micros > 0
+    assert egress() == listed
+    assert egress(internet=0.05) == EgressPrices(listed.region_usd_micros, 50_000)
+    with pytest.raises(ConfigError, match=r"transfer_usd_per_gib.region"):
+        egress(region=-1)
 
 
 def test_the_example_is_right_and_names_every_key() -> None:

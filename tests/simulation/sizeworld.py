@@ -118,7 +118,7 @@ class SizedWorld(World):
     def check_end(self) -> None:
         """Every cent is in the ledger as well."""
         super().check_end()
-        costs = Costs(self.cloud.capabilities.billing)
+        costs = Costs({self.cloud.name: self.cloud.capabilities.billing})
         with self.engine.connect() as c:
             costs.refresh(c, self.attempts, self.clock.now())
         bills = {a.token: costs.of((a.job, a.number)).usd_micros for some in self.attempts.values() for a in some}

@@ -34,6 +34,7 @@ class Cloud:
 
     name = "virtual"
     witness = None
+    boot = None
     capabilities = Capabilities(NOTICE_SECONDS, "aws")
 
     def __init__(self, clock: ManualClock, store: Objects, chances: Chances, rand: random.Random, work: int) -> None:

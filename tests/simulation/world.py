@@ -27,6 +27,7 @@ from spotsurfer.controller.jobs.commands import Commands
 from spotsurfer.controller.jobs.rightsizing import Sizes
 from spotsurfer.controller.loop import Loop, Policies
 from spotsurfer.controller.machines.circuit_breaker import Guarded
+from spotsurfer.controller.machines.clouds import Clouds
 from spotsurfer.controller.observe import Observer
 from spotsurfer.core.moves import NOTICED
 from spotsurfer.model.errors import Conflict, StoreUnwritable, Superseded
@@ -117,11 +118,11 @@ class World:
         leadership = Leadership(self.store, self.clock)
         leadership.take()
         heads, reports = HeadLogs(self._flaky(self.store)), Reports(self.store)
-        provider = Guarded(self._flaky(self.cloud), self.clock)
-        observer = Observer(self.engine, provider, reports, heads, self.limits, (5.0, 0.0))
+        clouds = Clouds([Guarded(self._flaky(self.cloud), self.clock)], "memory:///")
+        observer = Observer(self.engine, clouds, reports, heads, self.limits, (5.0, 0.0))
         apply = Strict(
             engine=self.engine,
-            provider=provider,
+            clouds=clouds,
             store=self._flaky(self.store),
             heads=heads,
             clock=self._flaky(self.clock),

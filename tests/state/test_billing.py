@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from fractions import Fraction
 
 import pytest
-from support.builders import NOW, an_attempt
+from hypothesis import given
+from hypothesis import strategies as st
+from spotsurfer_wire.messages import AgentState, Report
+from support.builders import JOB, NOW, a_job, an_attempt
 
-from spotsurfer.ledger.costs import charge
+from spotsurfer.ledger.costs import Charge, Costs, charge, with_transfer
+from spotsurfer.model.job import AttemptNumber
 from spotsurfer.model.job import AttemptState as A
+from spotsurfer.model.market import Pool
 from spotsurfer.model.money import for_seconds, from_usd, usd
+from spotsurfer.model.transfer import GIB, EgressPrices, Place, Tariff
 from spotsurfer.ports.provider import BillingRule
+from spotsurfer.state import jobs, observations
+from spotsurfer.state.db import open_database
 
 RULE = BillingRule(60.0)
 HOUR = 3600
@@ -58,3 +67,51 @@ def test_money_is_exact() -> None:
     assert for_seconds(96_000, 0.5) == 14
     small = (0, 4, 40, 449, 1_234, -449, 12_340_000)
     assert [usd(m) for m in small] == ["0.0000", "0.000004", "0.000040", "0.00045", "0.0012", "-0.00045", "12.3400"]
+
+
+# ---- Transfer
+
+
+HERE, THERE = Place("one", "east"), Place("two", "east")
+TARIFF = Tariff(HERE, {"one": EgressPrices(20_000, 90_000), "two": EgressPrices(20_000, 120_000)})
+
+
+def counted(read: int, sent: int) -> Report:
+    return Report("j", 1, "i", "0", 1, AgentState.RUNNING, 1, store_read_bytes=read, store_sent_bytes=sent)
+
+
+def test_transfer_is_part_of_the_bill() -> None:
+    machine = Charge(3600.0, 30_000, 100_000)
+    assert with_transfer(machine, TARIFF, THERE, counted(GIB, 0)) == Charge(3600.0, 120_000, 100_000, GIB, 90_000)
+    assert with_transfer(machine, TARIFF, THERE, counted(0, GIB // 2)) == Charge(3600.0, 90_000, 100_000, GIB // 2, 60_000)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([HERE, THERE, Place("one", "west")]), st.integers(0, 1 << 50), st.integers(0, 1 << 50)))
+)
+def test_lines_add_up_to_the_total_in_whole_micros(lines: list[tuple[Place, int, int]]) -> None:
+    bills = [with_transfer(Charge(1.0, 7, 9), TARIFF, place, counted(read, sent)) for place, read, sent in lines]
+    assert all(type(b.usd_micros) is type(b.transfer_usd_micros) is int for b in bills)
+    assert all(b.usd_micros - b.transfer_usd_micros == 7 for b in bills)
+    for (place, read, sent), bill in zip(lines, bills, strict=True):
+        out, back = {HERE: (0, 0), THERE: (90_000, 120_000)}.get(place, (20_000, 20_000))
+        exact = Fraction(read * out + sent * back, GIB)
+        assert exact <= bill.transfer_usd_micros < exact + 1
+
+
+def test_transfer_is_counted_while_a_machine_runs_and_stays_when_it_has_ended() -> None:
+    engine, far = open_database(None), Pool("two", "east", "a", "large")
+    ends = an_attempt(1, A.RELEASED, launched_at=NOW, released_at=NOW + timedelta(hours=1), pool=far)
+    runs = an_attempt(2, launched_at=NOW, pool=far)
+    near = an_attempt(3, launched_at=NOW, pool=Pool("one", "east", "a", "large"))
+    with engine.begin() as c:
+        jobs.add_job(c, a_job())
+        for a in (ends, runs, near):
+            jobs.add_attempt(c, a)
+            observations.set_usage(c, replace(counted(GIB, 0), job=JOB, attempt=int(a.number)), NOW)
+        for costs in (Costs({}, TARIFF), Costs({}, TARIFF)):
+            for _ in range(2):
+                costs.refresh(c, {JOB: [ends, runs, near]}, NOW + timedelta(hours=1))
+                each = [costs.of((JOB, AttemptNumber(n))) for n in (1, 2, 3)]
+                assert [b.transfer_usd_micros for b in each] == [90_000, 90_000, 0]
+                assert costs.total() == costs.of_job(JOB) == sum(b.usd_micros for b in each) == 3 * 30_000 + 2 * 90_000

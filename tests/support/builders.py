@@ -13,6 +13,7 @@ from spotsurfer.model.snapshot import AgentSeen, HeadSeen, InstanceSeen, JobSeen
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 POOL = Pool("virtual", "r", "a", "small")
+IN_PART = {POOL.provider: None}  # the cloud could not be listed as a whole
 JOB = JobId("job")
 NO_HEAD = HeadSeen(0, AttemptNumber(0), None, 0, final=False, done=False)
 # What an agent says when its attempt is in a state, unless a test wants something else.
@@ -93,6 +94,6 @@ def seen(attempts: Sequence[Attempt] = (), head: HeadSeen | None = NO_HEAD, **ch
 def a_snapshot(
     *jobs: JobSeen, offers: Sequence[Offer] | None = None, cooldowns: Sequence[Cooldown] = (), **changes: Any
 ) -> Snapshot:
-    values: dict[str, Any] = {"listing_complete": True, "listing_at": NOW, "spent_usd_micros": 0, "limits": Limits(), **changes}
+    values: dict[str, Any] = {"listings": {POOL.provider: NOW}, "spent_usd_micros": 0, "limits": Limits(), **changes}
     chosen = offers if offers is not None else [an_offer(), an_offer(Market.ON_DEMAND, 100_000)]
     return Snapshot(jobs=jobs, offers=chosen, cooldowns=cooldowns, orphans=values.pop("orphans", ()), **values)

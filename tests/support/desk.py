@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
@@ -15,6 +15,7 @@ from support.dict_store import DictStore
 
 from spotsurfer.controller.apply import Apply
 from spotsurfer.controller.loop import Loop, Policies
+from spotsurfer.controller.machines.clouds import Clouds
 from spotsurfer.controller.observe import Observer
 from spotsurfer.model.actions import Decision
 from spotsurfer.model.job import Attempt, JobId, JobState
@@ -48,19 +49,27 @@ class Versions(DictStore):
 class Desk:
     """`provider` may be another one after `reborn`: with other settings, or one that makes the controller die."""
 
-    def __init__(self, provider: Any, at: ManualClock, family: str, kept: tuple[Engine, DictStore] | None = None) -> None:
-        """`kept`: what is left of a controller that died."""
+    def __init__(
+        self,
+        provider: Any,
+        at: ManualClock,
+        family: str,
+        kept: tuple[Engine, DictStore] | None = None,
+        others: Sequence[Any] = (),
+    ) -> None:
+        """`kept`: what is left of a controller that died. `others`: more providers beside the first one."""
         self.clock, self.family = at, family
         self.engine, self.store = kept or (open_database(None), Versions())
-        self.limits = replace(Limits(instances_max=1000), rebalance=provider.capabilities.rebalance)
+        clouds = Clouds([provider, *others], f"{next(iter(provider.capabilities.stores), 'memory')}://store")
+        self.limits = Limits(instances_max=1000, advice_moves=clouds.having(lambda c: c.rebalance == "move"))
         self.user_data: Callable[[Attempt], str] = lambda a: f"#!/bin/sh\n# {a.job}.{a.number}\n"
         leadership = Leadership(self.store, at)
         leadership.take()
         self.heads, self.reports = HeadLogs(self.store), Reports(self.store)
-        self.observer = Observer(self.engine, provider, self.reports, self.heads, self.limits, (30.0, 0.0))
+        self.observer = Observer(self.engine, clouds, self.reports, self.heads, self.limits, (30.0, 0.0))
         apply = Apply(
             engine=self.engine,
-            provider=provider,
+            clouds=clouds,
             store=self.store,
             heads=self.heads,
             clock=at,

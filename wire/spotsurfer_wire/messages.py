@@ -357,6 +357,8 @@ class Report:
     near_miss: NearMiss | None = None  # under this attempt
     pressed: bool = False  # the job stands still because of it
     usage: Usage | None = None  # of the job, in the last minutes; None = it never ran here
+    store_read_bytes: int = 0  # by this attempt from the store, so far
+    store_sent_bytes: int = 0
     kept: str = ""  # the final checkpoint behind which the job stands frozen, ready to go on here; "" = none
     at: str = ""
 
@@ -419,6 +421,8 @@ class AgentConfig:
     attempt: int
     store_url: str
     store_options: dict[str, str] = field(default_factory=dict)
+    boot_url: str = ""  # where `access/` lies, read with the machine's own rights; "" = in the store
+    boot_options: dict[str, str] = field(default_factory=dict)
     metadata_url: str = "http://169.254.169.254"
     metadata_dialect: str = "aws"  # "aws" | "azure" | "gcp"
     poll_seconds: float = 5.0  # head, desired

@@ -154,6 +154,12 @@ def checkpoint_id(epoch: int, sequence: int) -> str:
     return f"{epoch:06d}-{sequence:06d}"
 
 
+def epoch_of(checkpoint: str) -> int:
+    """The attempt that made a checkpoint of this name; 0 = none of this job's, or no such name."""
+    epoch = checkpoint.partition("-")[0]
+    return int(epoch) if epoch.isdecimal() else 0
+
+
 def manifest_key(job: str, checkpoint: str) -> str:
     """Key of the object whose existence makes the checkpoint."""
     return f"jobs/{job}/checkpoints/{checkpoint}/MANIFEST"

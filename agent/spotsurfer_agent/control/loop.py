@@ -53,6 +53,7 @@ from spotsurfer_agent.ports.engine import Engine, EngineError, Protection, Workl
 from spotsurfer_agent.prepare.inputs.delivery import JobInputs
 from spotsurfer_agent.store.cache import DiskCache
 from spotsurfer_agent.store.layers import CachedStore, FenceClosed, WriteFence
+from spotsurfer_agent.store.traffic import Traffic
 
 log = logging.getLogger(__name__)
 REST_SECONDS = 20.0  # between looks for memory that can be given back, which take some milliseconds
@@ -184,6 +185,7 @@ class Surroundings:
     wait: Callable[[float], None] = time.sleep
     beat: Callable[[], None] = field(default=lambda: None)  # tells the respawner that we are alive
     reported: Callable[[], None] = field(default=lambda: None)  # the first report is in the store
+    traffic: Callable[[], Traffic] = field(default=lambda: Traffic(0, 0))  # of this attempt with the store, so far
 
 
 class Agent:
@@ -523,6 +525,7 @@ class Agent:
             self._protection() if facts.status.state is WorkloadState.RUNNING else Protection(),
             self.readiness.told if self.state.name is AgentState.STANDBY else READY,
             self.work.hints.told() if facts.status.state is WorkloadState.RUNNING else Told(),
+            self._given.traffic(),
         )
         if self.reporter.want(build(self.state, facts, extras)):
             self.tickers["reporter"].poke()

@@ -28,12 +28,13 @@ from spotsurfer_agent.ports.engine import Engine
 from spotsurfer_agent.prepare.images.registry import ImageRules
 from spotsurfer_agent.prepare.inputs.delivery import JobInputs
 from spotsurfer_agent.shim.client import GROUPS
+from spotsurfer_agent.store import traffic
 from spotsurfer_agent.store.cache import DiskCache
 from spotsurfer_agent.store.credentials import REPORTED, StoreAccess, wait_for_first
 from spotsurfer_agent.store.layers import RetryingStore, WriteFence
 
 log = logging.getLogger(__name__)
-CACHE = "cache"  # of objects fetched ahead, in the agent's folder
+CACHE, TRAFFIC = "cache", "traffic"  # in the agent's folder: objects fetched ahead, and what was counted
 
 
 def run(base: Path, config: AgentConfig, dialect: Dialect) -> bool:
@@ -48,7 +49,8 @@ def run(base: Path, config: AgentConfig, dialect: Dialect) -> bool:
     keys = Keys.of_hex(config.key, config.lineage or config.job, config.encrypt)
     cache = DiskCache(base / CACHE, config.cache_bytes)
     cache.clear()  # what another process left was not made durable
-    way, beat = StoreAccess.of(config), respawn.beater()
+    counted = base / TRAFFIC / f"{config.job}.{config.attempt}"
+    way, beat = StoreAccess.of(config, str(counted)), respawn.beater()
     if way.purse is not None and not began:  # a job that runs must be looked after at once
         wait_for_first(way.purse, beat)
     given = Surroundings(
@@ -62,6 +64,7 @@ def run(base: Path, config: AgentConfig, dialect: Dialect) -> bool:
         Sampler(base / "job" / GROUPS, gpus=Gpus().newest),
         beat=beat,
         reported=(base / REPORTED).touch,
+        traffic=lambda: traffic.total(counted),
     )
     agent = Agent(config, given)
     signal.signal(signal.SIGTERM, lambda *_: agent.stop())

@@ -20,6 +20,7 @@ from spotsurfer_agent.control.state_machine import State, waits_for_memory
 from spotsurfer_agent.host.hints import Told
 from spotsurfer_agent.ports.engine import Protection
 from spotsurfer_agent.restore import compatibility
+from spotsurfer_agent.store.traffic import Traffic
 
 RETRY_SECONDS = 1.0
 
@@ -36,6 +37,7 @@ class Extras:
     protection: Protection
     standing: Standing  # of a standby machine
     told: Told  # what the job reports of itself
+    traffic: Traffic  # with the store
 
 
 def build(state: State, facts: Facts, extras: Extras) -> Report:
@@ -86,6 +88,8 @@ def build(state: State, facts: Facts, extras: Extras) -> Report:
         partial_error=memory.partial_error,
         pressed=facts.pressed,
         kept=facts.status.pending_final or "" if state.name is AgentState.KEEPING else "",
+        store_read_bytes=extras.traffic.read,
+        store_sent_bytes=extras.traffic.sent,
         near_miss=json_codec.known(NearMiss, memory.near_miss) if memory.near_miss is not None else None,
     )
 

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,16 +21,18 @@ from spotsurfer_wire.json_codec import ProtocolError
 from spotsurfer_wire.messages import AgentConfig
 from spotsurfer_wire.sealed_objects import CONFIG, HOST_KEY, BadHandout, Handout, unseal_handout
 from spotsurfer_wire.store.obstore import ObstoreStore, fsync, has_credentials, open_store
-from spotsurfer_wire.store.port import ObjectStore, RightsUnreachable, StoreError
+from spotsurfer_wire.store.port import FileStore, ObjectStore, RightsUnreachable, StoreError
+
+from spotsurfer_agent.store.traffic import Counter, CountingStore
 
 log = logging.getLogger(__name__)
 
 # ---- Credentials: the ones that were handed out, renewed in time
 #
-# The controller writes them to one object of the store, which this machine reads with its instance role. Before half of their
-# lifetime is over, the controller writes newer ones. So the agent reads the object again after each eighth of that lifetime,
-# and at once after a refusal. Only durations count: a machine's clock may be wrong, and the store decides whether credentials
-# are still good.
+# The controller writes them to one object of the store (or of a bucket in this machine's cloud, if the store lies in another
+# one), which this machine reads with its instance role. Before half of their lifetime is over, the controller writes newer
+# ones. So the agent reads the object again after each eighth of that lifetime, and at once after a refusal. Only durations
+# count: a machine's clock may be wrong, and the store decides whether credentials are still good.
 #
 # Nothing here waits or ends the job. Without credentials the agent itself refuses every request. Then it can't report, its
 # lease lapses and its job stands frozen until newer ones are there. Exactly that happens if the controller is away for longer
@@ -150,40 +151,64 @@ WAIT_SECONDS = 20.0  # for the first credentials; later the loop asks for them
 
 
 @dataclass(frozen=True, slots=True)
+class BootStore:
+    """What this machine reads with its own rights: the store, or a bucket in its cloud if the store lies in another one."""
+
+    url: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    metadata_url: str = USUAL_METADATA
+
+    @classmethod
+    def of(cls, config: AgentConfig) -> BootStore:
+        """From the machine's configuration."""
+        if config.boot_url:
+            return cls(config.boot_url, config.boot_options, config.metadata_url)
+        return cls(config.store_url, config.store_options, config.metadata_url)
+
+    def open(self) -> ObstoreStore:
+        """With the machine's own rights."""
+        return own_store(self.url, self.options, self.metadata_url)
+
+
+@dataclass(frozen=True, slots=True)
 class StoreAccess:
-    """Access to the store for one process."""
+    """Access to the store for one process; `boot` is where its credentials come from, `counted` where it counts its traffic."""
 
     url: str
     options: Mapping[str, str] = field(default_factory=dict)
     purse: Credentials | None = None
-    metadata_url: str = USUAL_METADATA
+    boot: BootStore | None = None
+    counted: str = ""  # a folder; "" = nowhere
 
     @classmethod
-    def of(cls, config: AgentConfig) -> StoreAccess:
+    def of(cls, config: AgentConfig, counted: str = "") -> StoreAccess:
         """From the machine's configuration."""
-        url, options, purse = config.store_url, config.store_options, None
-        if config.access_secret:
-            own = partial(own_store, url, options, config.metadata_url)
-            purse = Credentials(Claim(config.job, config.attempt, config.access_secret), own)
-        return cls(url, options, purse, config.metadata_url)
+        if not config.access_secret:
+            return cls(config.store_url, config.store_options, counted=counted)
+        boot = BootStore.of(config)
+        purse = Credentials(Claim(config.job, config.attempt, config.access_secret), boot.open)
+        return cls(config.store_url, config.store_options, purse, boot, counted)
 
-    def open(self) -> ObstoreStore:
+    def open(self) -> FileStore:
         """The store with this attempt's rights."""
-        return open_store(self.url, self.options, self.purse)
+        opened = open_store(self.url, self.options, self.purse)
+        return CountingStore(opened, Counter(Path(self.counted))) if self.counted else opened
 
     def carry(self) -> dict[str, Any]:
         """JSON data from which another process of this machine makes its own access. Secret."""
         purse = self.purse.carry() if self.purse is not None else None
-        return {"url": self.url, "options": dict(self.options), "purse": purse, "metadata_url": self.metadata_url}
+        boot = asdict(self.boot) if self.boot is not None else None
+        return {"url": self.url, "options": dict(self.options), "purse": purse, "boot": boot, "counted": self.counted}
 
     @classmethod
     def carried(cls, told: Mapping[str, Any]) -> StoreAccess:
         """The reverse of `carry`."""
-        url, options, kept, purse = told["url"], told["options"], told["purse"], None
-        if kept is not None:
-            first = Handout(**kept["first"]) if kept["first"] is not None else None
-            purse = Credentials(Claim(**kept["claim"]), partial(own_store, url, options, told["metadata_url"]), first)
-        return cls(url, options, purse, told["metadata_url"])
+        kept, boot = told["purse"], BootStore(**told["boot"]) if told["boot"] is not None else None
+        url, options, counted = told["url"], told["options"], told["counted"]
+        if kept is None or boot is None:
+            return cls(url, options, counted=counted)
+        first = Handout(**kept["first"]) if kept["first"] is not None else None
+        return cls(url, options, Credentials(Claim(**kept["claim"]), boot.open, first), boot, counted)
 
 
 def own_store(url: str, options: Mapping[str, str], metadata_url: str) -> ObstoreStore:
@@ -260,7 +285,7 @@ def redeem(config: AgentConfig, folder: Path) -> None:
     for name in (CONFIG, HOST_KEY, REPORTED):
         (folder / name).unlink(missing_ok=True)
     key = object_keys.voucher_key(config.job, config.attempt)
-    data = own_store(config.store_url, config.store_options, config.metadata_url).get(key)
+    data = BootStore.of(config).open().get(key)
     if data is None:
         raise StoreError(f"{key} is not there (yet)")
     kept = unseal_handout(data, bytes.fromhex(config.voucher), config.job, config.attempt).values

@@ -38,7 +38,8 @@ from spotsurfer_providers.aws.interruption_queue import Queue
 from spotsurfer_providers.aws.run_instances import TOKEN_TAG
 from spotsurfer_providers.aws.settings import AwsSettings
 from spotsurfer_providers.aws.spot_market import SpotMarket
-from spotsurfer_providers.bucket_rights import bucket_and_prefix
+from spotsurfer_providers.bucket_rights import boot_bucket
+from spotsurfer_providers.catalog import egress_prices
 
 # ---- Views: EC2's answers as instances. Pure.
 
@@ -101,7 +102,8 @@ class AwsProvider:
     name = "aws"
 
     def __init__(self, settings: AwsSettings, host: ProviderHost) -> None:
-        bucket_and_prefix(host.store_url, store_access.SCHEMES)  # raises at the start, not at the first launch
+        options = settings.controllers_store, settings.machines_store
+        self.boot = boot_bucket(host.store_url, settings.boot_url, store_access.SCHEMES, options)
         self._settings = settings
         self._host = host
         self._aws = Clients(settings)
@@ -112,6 +114,8 @@ class AwsProvider:
             metadata_dialect="aws",
             billing=BillingRule(minimum_seconds=60.0, reclaimed_first_hour_free=True),
             rebalance=settings.rebalance,
+            egress=settings.transfer_usd_per_gib.over(egress_prices("aws")),
+            stores=store_access.SCHEMES,
         )
         self.witness = None if settings.queue_url is None else Queue(self._aws, settings.queue_url)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from spotsurfer_providers import cloud_settings
-from spotsurfer_providers.cloud_settings import Address, like
+from spotsurfer_providers.cloud_settings import Address, TransferPrices, like
 
 TABLE = "provider.aws"
 OWN_TAGS = frozenset(f"spotsurfer:{x}" for x in ("family", "token", "job", "attempt"))  # set by us
@@ -21,6 +21,7 @@ SubnetId = Annotated[str, like(r"subnet-[0-9a-f]+", "subnet-0a1b2c3d")]
 GroupId = Annotated[str, like(r"sg-[0-9a-f]+", "sg-0a1b2c3d")]
 RoleArn = Annotated[str, like(r"arn:aws[a-z-]*:iam::\d{12}:role/.+", "arn:aws:iam::123456789012:role/spotsurfer-job")]
 Image = Annotated[str, like(r"ami-[0-9a-f]+|/.+", "ami-0a1b2c3d, or an SSM parameter's name like /aws/service/debian/…")]
+BootUrl = Annotated[str, like(r"s3://[^/]+.*", "s3://bucket/prefix")]
 Wildcard = Annotated[str, like(r"[a-z0-9*?.-]+", "m6i.large or m6i.*")]
 
 
@@ -43,8 +44,10 @@ class AwsSettings(BaseModel):
     tags: dict[str, str] = Field(default_factory=dict, max_length=TAGS_MAX)
     root_volume_gib: int | None = Field(None, ge=1, le=16384)
     store_options: dict[str, str] = Field(default_factory=dict)  # machines' options for the store, in obstore's names
+    boot_url: BootUrl | None = None  # where machines begin if the store lies in another cloud
     placement_scores: bool = False
     profile: str | None = None  # of ~/.aws/config, e.g. one that assumes a role
+    transfer_usd_per_gib: TransferPrices = Field(default_factory=TransferPrices.model_construct)
     endpoint_url: Address | None = None  # of all services, for tests
 
     @model_validator(mode="after")
@@ -73,14 +76,19 @@ class AwsSettings(BaseModel):
         return {kind: name, "Version": version or "$Default"}
 
     @property
-    def machines_store(self) -> dict[str, str]:
-        """Machines' options for the store, in obstore's names; no credentials."""
+    def controllers_store(self) -> dict[str, str]:
+        """The controller's options for a bucket of this region, in obstore's names."""
         elsewhere = {
             "endpoint": self.endpoint_url or "",
             "allow_http": "true",
             "virtual_hosted_style_request": "false",
         }
-        return {"region": self.region, **(elsewhere if self.endpoint_url else {}), **self.store_options}
+        return {"region": self.region, **(elsewhere if self.endpoint_url else {})}
+
+    @property
+    def machines_store(self) -> dict[str, str]:
+        """Machines' options for the store, in obstore's names; no credentials."""
+        return {**self.controllers_store, **self.store_options}
 
     @property
     def partition(self) -> str:

@@ -1,4 +1,4 @@
-"""EC2's instance types of us-east-1, with prices of a past date. See README.md here."""
+"""Prices of a past date: EC2's instance types of us-east-1, and transfer. See README.md here."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from spotsurfer.model.market import NO_GPUS, Gpus
 from spotsurfer.model.money import from_usd
+from spotsurfer.model.transfer import EgressPrices
 
 _MIB = 1024 * 1024
 
@@ -43,6 +44,14 @@ def instance_types() -> MappingProxyType[str, InstanceType]:
     """All types with a price, by name."""
     types = (_type(row) for row in _rows("us_east_1.csv.gz") if row["ondemand_usd_per_hour_us_east_1"])
     return MappingProxyType({t.name: t for t in types})
+
+
+@functools.cache
+def egress_prices(provider: str) -> EgressPrices:
+    """What a cloud takes for what leaves a region. Raises KeyError for an unknown one."""
+    text = resources.files(__name__).joinpath("transfer_prices.csv").read_text()
+    found = {(row["provider"], row["to"]): _usd(row["usd_per_gib"]) for row in csv.DictReader(io.StringIO(text))}
+    return EgressPrices(found[provider, "region"], found[provider, "internet"])
 
 
 def _rows(name: str) -> Iterator[dict[str, str]]:

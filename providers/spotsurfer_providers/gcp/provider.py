@@ -36,7 +36,8 @@ from spotsurfer.ports.provider import (
     StoreAccess,
 )
 from spotsurfer_providers import cloud_listing
-from spotsurfer_providers.bucket_rights import bucket_and_prefix
+from spotsurfer_providers.bucket_rights import boot_bucket
+from spotsurfer_providers.catalog import egress_prices
 from spotsurfer_providers.gcp import error_codes, store_access, vm_request
 from spotsurfer_providers.gcp.clients import ONCE, Clients
 from spotsurfer_providers.gcp.error_codes import EXISTS, calling
@@ -111,7 +112,8 @@ class GcpProvider:
     name = "gcp"
 
     def __init__(self, settings: GcpSettings, host: ProviderHost) -> None:
-        bucket_and_prefix(host.store_url, store_access.SCHEMES)  # raises at the start, not at the first launch
+        options = settings.controllers_store, settings.machines_store
+        self.boot = boot_bucket(host.store_url, settings.boot_url, store_access.SCHEMES, options)
         self._settings = settings
         self._host = host
         self._gcp = Clients(settings.endpoint_url)
@@ -122,7 +124,13 @@ class GcpProvider:
         self._failed: dict[str, str] = {}  # token -> the operation by which its last order failed
         self._early_seconds = settings.notice_seconds
         notice_seconds = float(settings.notice_seconds or NOTICE_SECONDS)
-        self.capabilities = Capabilities(notice_seconds, "gcp", BillingRule(minimum_seconds=60.0))
+        self.capabilities = Capabilities(
+            notice_seconds,
+            "gcp",
+            BillingRule(minimum_seconds=60.0),
+            egress=settings.transfer_usd_per_gib.over(egress_prices("gcp")),
+            stores=store_access.SCHEMES,
+        )
         self.witness = None if settings.preemptions is None else Queue(self._gcp, settings.preemptions)
 
     def offers(self) -> Sequence[Offer]:

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from spotsurfer_providers import cloud_settings
-from spotsurfer_providers.cloud_settings import Address, like
+from spotsurfer_providers.cloud_settings import Address, TransferPrices, like
 
 TABLE = "provider.gcp"
 OWN_LABELS = frozenset(f"spotsurfer-{x}" for x in ("family", "token", "job", "attempt"))  # set by us
@@ -32,6 +32,7 @@ Image = Annotated[
     str,
     like(r"projects/[^/]+/global/images/(family/)?[a-z0-9-]+", "projects/debian-cloud/global/images/family/debian-12"),
 ]
+BootUrl = Annotated[str, like(r"gs://[^/]+.*", "gs://bucket/prefix")]
 Wildcard = Annotated[str, like(r"[a-z0-9*?-]+", "n2-standard-4 or n2-*")]
 LabelKey = Annotated[str, like(r"[a-z][a-z0-9_-]{0,62}", "project (small letters, digits, _ and -)")]
 Label = Annotated[str, like(r"[a-z0-9_-]{0,63}", "assembly (small letters, digits, _ and -)")]
@@ -58,6 +59,8 @@ class GcpSettings(BaseModel):
     network_tags: list[NetworkTag] = Field(default_factory=list)
     labels: dict[LabelKey, Label] = Field(default_factory=dict, max_length=LABELS_MAX)
     store_options: dict[str, str] = Field(default_factory=dict)  # machines' options for the store, in obstore's names
+    boot_url: BootUrl | None = None  # where machines begin if the store lies in another cloud
+    transfer_usd_per_gib: TransferPrices = Field(default_factory=TransferPrices.model_construct)
     endpoint_url: Address | None = None  # of all of Google's services, for tests
 
     @model_validator(mode="after")
@@ -73,10 +76,14 @@ class GcpSettings(BaseModel):
         return self
 
     @property
+    def controllers_store(self) -> dict[str, str]:
+        """The controller's options for a bucket, in obstore's names."""
+        return {"base_url": self.endpoint_url, "allow_http": "true"} if self.endpoint_url else {}
+
+    @property
     def machines_store(self) -> dict[str, str]:
         """Machines' options for the store, in obstore's names; no credentials."""
-        elsewhere = {"base_url": self.endpoint_url or "", "allow_http": "true"} if self.endpoint_url else {}
-        return {**elsewhere, **self.store_options}
+        return {**self.controllers_store, **self.store_options}
 
 
 def region_of(zone: str) -> str:

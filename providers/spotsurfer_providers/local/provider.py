@@ -57,6 +57,7 @@ class LocalProvider:
     """Boxes of one data folder."""
 
     name = "local"
+    boot = None  # boxes read the store through the gateway, or with what its options say
     witness = None  # its metadata service informs a box's agent, and nothing else does
 
     def __init__(self, settings: LocalSettings, host: ProviderHost) -> None:

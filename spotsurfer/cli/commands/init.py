@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Template
 from typing import Annotated
@@ -101,7 +101,7 @@ def init(
         settings = load_settings(CONFIG if config in files else config)
         # With --systemd, a service's data folder is the system's unless a setting names another.
         data = settings.controller.data_dir if "data_dir" in settings.controller.model_fields_set else Path(DATA_SYSTEM)
-        units = _units(unit, config.absolute(), data, settings.provider.name)
+        units = _units(unit, config.absolute(), data, settings.provider.names)
         files |= units
         said += [f"Wrote {path}." for path in units]
         if len(units) > 1:
@@ -127,7 +127,7 @@ def _write(files: Mapping[Path, str | bytes], force: bool) -> None:
         write(path, content)
 
 
-def _units(path: Path, config: Path, data: Path, provider: str) -> dict[Path, str | bytes]:
+def _units(path: Path, config: Path, data: Path, providers: Sequence[str]) -> dict[Path, str | bytes]:
     """The unit that runs this installation's controller with this configuration.
 
     A controller without boxes on this host gets a drop-in that removes root and nearly all other rights.
@@ -141,7 +141,7 @@ def _units(path: Path, config: Path, data: Path, provider: str) -> dict[Path, st
         return Template(template(name)).substitute(values)
 
     units: dict[Path, str | bytes] = {path: filled("spotsurfer.service.tftpl")}
-    if provider not in plugins.plugins(plugins.HOSTS):  # boxes of this host need root
+    if not set(providers) & set(plugins.plugins(plugins.HOSTS)):  # boxes of this host need root
         units[path.with_name(f"{path.name}.d") / "unprivileged.conf"] = filled("unprivileged.conf.tftpl")
     return units
 

@@ -14,18 +14,21 @@ import typer
 from spotsurfer.cli.commands.show import OptionalJob
 from spotsurfer.cli.common import SESSION, examples, moment_of, write
 from spotsurfer.cli.printing import money, pairs, put, put_json, table, tell, when
-from spotsurfer.common.units import counted, duration
+from spotsurfer.common.units import counted, duration, size
 from spotsurfer.model.errors import UsageError
 from spotsurfer.web.client import Json, job_path
 
 ALL_SAVED = ("keeping", "drained", "finished")  # last report of an agent if nothing is lost with its machine
-SUMMED = ("seconds", "usd_micros", "usd_micros_on_demand", "frozen_seconds", "cpu_seconds")
+SUMMED = (
+    *("seconds", "usd_micros", "usd_micros_on_demand", "transfer_bytes", "transfer_usd_micros"),
+    *("frozen_seconds", "cpu_seconds"),
+)
 BY = ("user", "name", "tag:NAME")
 COLUMNS = (
     *("began_at", "ended_at", "job", "name", "user", "tags", "attempt", "pool", "market", "seconds", "usd", "usd_on_demand"),
-    *("usd_saved", "cpu_seconds", "frozen_seconds", "ended"),
+    *("usd_saved", "transfer_bytes", "usd_transfer", "cpu_seconds", "frozen_seconds", "ended"),
 )
-NOT_COUNTED = ["storage", "requests", "traffic"]  # costs that a cloud bills and we do not know
+NOT_COUNTED = ["storage", "requests", "other traffic"]  # costs that a cloud bills and we do not know
 NOBODY = "-"  # a job without that tag, or without a user of its own
 
 
@@ -55,7 +58,8 @@ def report(
 ) -> None:
     """Say what was spent, what on-demand would have cost, what was repeated and how long jobs stood still.
 
-    Storage, requests to it and traffic are not counted: the cloud's own bill has them.
+    Transfer between machines and a store in another region or cloud is counted, at list prices. Storage, requests to it and
+    other traffic are not: the cloud's own bill has them.
     """
     if by is not None and by not in ("user", "name") and not (by.startswith("tag:") and len(by) > len("tag:")):
         raise UsageError(f"--by is {by!r}, expected {', '.join(BY[:-1])} or {BY[-1]}.")
@@ -88,6 +92,7 @@ def _show(lines: list[Json], groups: list[Json], by: str | None, summary: Json) 
     pairs(
         [
             ("spent", f"{money(summary['usd_micros'])} USD"),
+            ("of that transfer", _transfer(summary)),
             ("list price", f"{money(summary['usd_micros_on_demand'])} USD for the same machine-hours on demand"),
             ("saved", f"{money(summary['usd_micros_saved'])} USD ({summary['saved_percent']:.0f} %)"),
             ("work repeated", duration(summary["repeated_seconds"])),
@@ -97,6 +102,12 @@ def _show(lines: list[Json], groups: list[Json], by: str | None, summary: Json) 
             ("not counted", f"{', '.join(summary['not_counted'])}: see the cloud's own bill"),
         ]
     )
+
+
+def _transfer(summary: Json) -> str | None:
+    if not summary["transfer_bytes"]:
+        return None
+    return f"{money(summary['transfer_usd_micros'])} USD for {size(summary['transfer_bytes'])} to and from the store"
 
 
 def _billed(jobs: list[Json], lines: list[Json]) -> list[Json]:
@@ -114,6 +125,8 @@ def summarize(lines: list[Json], jobs: list[Json]) -> Json:
         "usd_micros": spent,
         "usd_micros_on_demand": listed,
         "usd_micros_saved": listed - spent,
+        "transfer_bytes": total["transfer_bytes"],
+        "transfer_usd_micros": total["transfer_usd_micros"],
         "saved_percent": 100 * (listed - spent) / listed if listed else 0.0,
         "repeated_seconds": sum(repeated_seconds(job) for job in jobs),
         "frozen_seconds": total["frozen_seconds"],
@@ -146,6 +159,7 @@ def as_csv(lines: Sequence[Json]) -> str:
     for line in lines:
         spent, listed = line["usd_micros"] / 1e6, line["usd_micros_on_demand"] / 1e6
         amounts = {"usd": f"{spent:.6f}", "usd_on_demand": f"{listed:.6f}", "usd_saved": f"{listed - spent:.6f}"}
+        amounts["usd_transfer"] = f"{line['transfer_usd_micros'] / 1e6:.6f}"
         tags = ";".join(f"{name}={value}" for name, value in sorted(line["tags"].items()))
         rows.writerow({**line, **amounts, "tags": tags})
     return text.getvalue()

@@ -10,12 +10,13 @@ from datetime import datetime
 import structlog
 from sqlalchemy import Engine
 
+from spotsurfer.controller.machines.clouds import Clouds
 from spotsurfer.ingress.connection import At, Target, target_of
 from spotsurfer.model.errors import Conflict
 from spotsurfer.model.job import ENDED, InstanceId, Job, JobId, JobPort, Wish, rehearses
 from spotsurfer.model.snapshot import JobSeen, Snapshot
 from spotsurfer.ports.clock import Clock
-from spotsurfer.ports.provider import InstanceState, InstanceView, Provider
+from spotsurfer.ports.provider import InstanceState, InstanceView
 from spotsurfer.ports.service import PortStatus
 from spotsurfer.state import exposed_ports
 
@@ -28,7 +29,7 @@ class Sources:
 
     engine: Engine
     clock: Clock
-    provider: Provider
+    clouds: Clouds
     seen: Callable[[], Snapshot | None]
     instance_of: Callable[[str, InstanceId | None], InstanceView | None]
     wake: Callable[[str], Job]
@@ -78,7 +79,7 @@ class FrontDoors:
         address = None if view is None else view.public_address if self._public else view.address
         if view is None or address is None:
             raise Conflict("the job's machine has no address yet; see [front] machines")
-        return self._s.provider.outlet(InstanceId(view.id)), address
+        return self._s.clouds.at(view.pool.provider).outlet(InstanceId(view.id)), address
 
     def now(self) -> datetime:
         """See Doors."""

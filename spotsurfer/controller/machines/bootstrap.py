@@ -147,10 +147,11 @@ def source(access: StoreAccess, key: str, metadata_url: str = Source("").metadat
     """How a machine with this access fetches the object. Raises ConfigError if it can't."""
     if not access.renewed:
         return Source(presigned_get(access.url, access.options, key, PRESIGNED_SECONDS))
-    address = plain_address(access.url, access.options, key)
-    if urlsplit(access.url).scheme == "gs":
+    url, options = (access.url, access.options) if access.boot is None else (access.boot.url, access.boot.machine_options)
+    address = plain_address(url, options, key)
+    if urlsplit(url).scheme == "gs":
         return Source(address, "bearer", metadata_url=metadata_url)
-    return Source(address, "signed", access.options.get("region", "us-east-1"), metadata_url)
+    return Source(address, "signed", options.get("region", "us-east-1"), metadata_url)
 
 
 def plain_address(url: str, options: Mapping[str, str], key: str) -> str:

@@ -30,6 +30,7 @@ from spotsurfer.model.job import InstanceId
 from spotsurfer.model.market import Offer
 from spotsurfer.ports.clock import Clock
 from spotsurfer.ports.provider import (
+    BootBucket,
     Capabilities,
     Credentials,
     InstanceView,
@@ -102,6 +103,11 @@ class Guarded:
     def capabilities(self) -> Capabilities:
         """Those of the provider, as they are now."""
         return self._provider.capabilities
+
+    @property
+    def boot(self) -> BootBucket | None:
+        """See Provider."""
+        return self._provider.boot
 
     def call(self, kind: str, what: Callable[[], T], who: str = "") -> T:
         """Make a call of this kind, or raise Throttled with its last error. `who` takes turns with other callers."""

@@ -16,6 +16,7 @@ from spotsurfer_wire.json_codec import ProtocolError
 from spotsurfer_wire.store.port import StoreError
 from sqlalchemy import Connection, Engine
 
+from spotsurfer.controller.machines.clouds import Clouds
 from spotsurfer.model.job import HOLDS, Attempt, Job
 from spotsurfer.model.market import Cooldown
 from spotsurfer.model.timeline_events import Kind
@@ -44,20 +45,19 @@ class DatedNotice:
 class InterruptionEvents:
     """One per controller; used by the tick's thread only."""
 
-    def __init__(self, engine: Engine, provider: Provider, heads: HeadLogs) -> None:
+    def __init__(self, engine: Engine, clouds: Clouds, heads: HeadLogs) -> None:
         self._engine = engine
-        self._queue = provider.witness
-        self._abilities = provider.capabilities
+        self._clouds = clouds
         self._heads = heads
         self._unreadable: set[str] = set()
 
-    def look(self, now: datetime) -> bool:
-        """Read the queue and record the new notices; True if the cloud's listing has changed.
+    def look(self, provider: Provider, now: datetime) -> bool:
+        """Read a cloud's queue and record the new notices; True if its listing has changed.
 
         Raises ProviderError if the queue can't be read, or if a message can't be settled: then it comes again.
         """
-        messages = self._queue.read() if self._queue is not None else ()
-        if self._queue is None or not messages:
+        messages = provider.witness.read() if provider.witness is not None else ()
+        if provider.witness is None or not messages:
             return False
         for unreadable in {m.unreadable for m in messages if m.unreadable} - self._unreadable:
             if len(self._unreadable) >= REMEMBERED:
@@ -69,7 +69,7 @@ class InterruptionEvents:
         with self._engine.begin() as connection:
             self._record(connection, [s for s in said if s.sign is not NoticeKind.STATE], now)
         if readable:
-            self._queue.settle(readable)
+            provider.witness.settle(readable)
         return any(s.sign is NoticeKind.STATE for s in said)
 
     def _record(self, c: Connection, said: Iterable[Notice], now: datetime) -> None:
@@ -80,7 +80,8 @@ class InterruptionEvents:
             if owner is None:  # another family's, or ordered a moment ago and not in the table yet
                 observations.add_notice(c, NoticeRow(s.instance, s.sign, at, s.text))
                 continue
-            left = max(self._abilities.notice_seconds - s.age_seconds, 0.0) if s.sign is NoticeKind.INTERRUPTION else None
+            seconds = self._clouds.capabilities(owner.pool).notice_seconds
+            left = max(seconds - s.age_seconds, 0.0) if s.sign is NoticeKind.INTERRUPTION else None
             self.note(c, owner, DatedNotice(s.sign, at, s.text, left), now)
 
     def note(self, c: Connection, attempt: Attempt, said: DatedNotice, now: datetime) -> bool:
@@ -90,10 +91,11 @@ class InterruptionEvents:
             return False
         data: dict[str, str | int | float | bool | None] = {"kind": said.sign, "seconds_left": said.seconds_left}
         timeline.add(c, Moment(now, attempt.job, attempt.number, str(Kind.NOTICE), said.text, data))
-        if said.sign == NoticeKind.REBALANCE and self._abilities.rebalance == "move":
+        reaction = self._clouds.capabilities(attempt.pool).rebalance if said.sign == NoticeKind.REBALANCE else ""
+        if reaction == "move":
             until = now + timedelta(seconds=ADVICE_SECONDS)
             observations.set_cooldown(c, Cooldown(attempt.pool, attempt.market, until, 1, said.text))
-        if said.sign == NoticeKind.REBALANCE and self._abilities.rebalance == "checkpoint" and attempt.state in HOLDS:
+        if reaction == "checkpoint" and attempt.state in HOLDS:
             self._ask_to_save(c, rows.load_job(c, attempt.job), now)
         return True
 

@@ -22,11 +22,12 @@ from spotsurfer_wire.store.port import ObjectStore, StoreError
 from sqlalchemy import Engine
 
 from spotsurfer.common.backoff import backoff_seconds
+from spotsurfer.controller.machines.clouds import Clouds
 from spotsurfer.model.errors import ProviderError, Superseded
 from spotsurfer.model.job import Attempt, AttemptState, Job
 from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.clock import Clock
-from spotsurfer.ports.provider import Credentials, Provider
+from spotsurfer.ports.provider import Credentials
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import timeline
@@ -106,8 +107,8 @@ class Renewals:
 
     engine: Engine
     clock: Clock
-    store: ObjectStore
-    provider: Provider
+    clouds: Clouds
+    stores: Mapping[str, ObjectStore]  # by provider: where its machines find what they are handed
     secret_of: Callable[[str, int], bytes]  # of an attempt: seals what it is handed
     lead: Callable[[], None]
     left_out: Callable[[Attempt], bytes]  # of its user-data, sealed
@@ -130,7 +131,7 @@ class Renewals:
     def look(self) -> None:
         """One pass over all machines; a failure of one does not affect the others."""
         with self.engine.connect() as c:
-            alive = [a for a in rows.living_attempts(c) if self._renewed(a)]
+            alive = [a for a in rows.living_attempts(c) if a.pool.provider in self.stores and self._renewed(a)]
         turn = due(alive, self._issued, self.clock.now())
         if turn.hand_out or turn.remove:
             self.lead()
@@ -151,7 +152,7 @@ class Renewals:
     def _renewed(self, a: Attempt) -> bool:
         key = (a.job, a.number)
         if key not in self._renews:
-            self._renews[key] = self.provider.store_access(a.job, a.number).renewed
+            self._renews[key] = self.clouds.store_access(a).renewed
         return self._renews[key]
 
     def _redeem(self, a: Attempt) -> None:
@@ -163,9 +164,9 @@ class Renewals:
             return
         self.lead()
         if wanted:
-            self.store.put(object_key, self.left_out(a))
+            self.stores[a.pool.provider].put(object_key, self.left_out(a))
         else:
-            self.store.delete([object_key])
+            self.stores[a.pool.provider].delete([object_key])
         self._redeemable[key] = wanted
 
     def _serve(self, a: Attempt) -> None:
@@ -188,18 +189,22 @@ class Renewals:
     def _hand_out(self, a: Attempt, before: Issued | None, now: datetime) -> Issued:
         with self.engine.connect() as c:
             job = rows.load_job(c, a.job)
-        made = self.provider.credentials(a.job, a.number, inputs_of(job))
+        made = self.clouds.credentials(a, inputs_of(job))
         after = renewed(made, now, before)
         life = min((made.expires_at - now).total_seconds(), LIFE_SECONDS_MAX)
         handout = Handout(dict(made.values), life, now.isoformat())
         data = seal_handout(handout, self.secret_of(a.job, a.number), a.job, a.number)
-        self.store.put(object_keys.handout_key(a.job, a.number), data)
+        self.stores[a.pool.provider].put(object_keys.handout_key(a.job, a.number), data)
         return after
+
+    def _places(self) -> list[ObjectStore]:
+        return list({id(store): store for store in self.stores.values()}.values())
 
     def _remove(self, keys: Sequence[Key]) -> None:
         """Remove the objects of machines that are gone, only for tidiness: their credentials expire by themselves."""
         try:
-            self.store.delete([f(*k) for k in keys for f in (object_keys.handout_key, object_keys.voucher_key)])
+            for store in self._places():
+                store.delete([f(*k) for k in keys for f in (object_keys.handout_key, object_keys.voucher_key)])
         except StoreError as e:
             log.warning("access.failed", job=None, attempt=None, error=str(e))
             return
@@ -214,11 +219,11 @@ class Renewals:
         if self._swept_at is not None and now - self._swept_at < timedelta(seconds=SWEEP_SECONDS):
             return
         try:
-            there = [x.key for x in self.store.list(object_keys.handouts_prefix())]
             kept = {f(*k) for k in alive for f in (object_keys.handout_key, object_keys.voucher_key)}
-            if left := [key for key in there if key not in kept]:
-                self.lead()
-                self.store.delete(left)
+            for store in self._places():
+                if left := [x.key for x in store.list(object_keys.handouts_prefix()) if x.key not in kept]:
+                    self.lead()
+                    store.delete(left)
         except StoreError as e:
             log.warning("access.failed", job=None, attempt=None, error=str(e))
             return

@@ -15,10 +15,11 @@ from sqlalchemy import Engine
 from spotsurfer.config.settings import Settings
 from spotsurfer.controller.checkpoints.rehearsal import of_job
 from spotsurfer.controller.machines import bootstrap
+from spotsurfer.controller.machines.clouds import Clouds
 from spotsurfer.controller.machines.ssh_access import Logins
 from spotsurfer.model.errors import ConfigError
 from spotsurfer.model.job import Attempt
-from spotsurfer.ports.provider import Provider, StoreAccess
+from spotsurfer.ports.provider import Capabilities, StoreAccess
 from spotsurfer.state import jobs as rows
 from spotsurfer.store.master_key import StoreKey
 
@@ -56,7 +57,7 @@ class Machines:
 
     settings: Settings
     engine: Engine
-    provider: Provider
+    clouds: Clouds
     key: StoreKey
     runtime_sha256: str
     logins: Logins
@@ -67,7 +68,7 @@ class Machines:
 
     def user_data(self, attempt: Attempt) -> str:
         """The program of its first boot. If access to the store is renewed, its only secret is the voucher."""
-        access = self.provider.store_access(attempt.job, attempt.number)
+        access = self.clouds.store_access(attempt)
         config, login = self._config(attempt, access), self.logins.of_user_data(attempt)
         if access.renewed:
             config, _ = sealed_objects.withhold_secrets(config, self.key.voucher_of(attempt.job, attempt.number))
@@ -77,7 +78,7 @@ class Machines:
 
     def left_out(self, attempt: Attempt) -> bytes:
         """The sealed part that the voucher opens: the keys of the job's lineage and of this machine, and access to inputs."""
-        config = self._config(attempt, self.provider.store_access(attempt.job, attempt.number))
+        config = self._config(attempt, self.clouds.store_access(attempt))
         opens, login = self.key.voucher_of(attempt.job, attempt.number), self.logins.of_user_data(attempt)
         _, kept = sealed_objects.withhold_secrets(config, opens)
         host_key: Mapping[str, str] = {sealed_objects.HOST_KEY: f"{login.host_key.strip()}\n"} if login is not None else {}
@@ -86,14 +87,14 @@ class Machines:
     def _config(self, attempt: Attempt, access: StoreAccess) -> AgentConfig:
         with self.engine.connect() as connection:
             job = rows.load_job(connection, attempt.job)
-        config = of_job(_general(self.settings, self.provider, attempt, access), job)
+        config = of_job(_general(self.settings, self.clouds.capabilities(attempt.pool), attempt, access), job)
         secret = self.key.secret_of(config.lineage or config.job)
         encrypt = config.encrypt or job.spec.must_encrypt
         opens = self.key.access_secret_of(attempt.job, attempt.number).hex() if access.renewed else ""
         return replace(config, key=secret, encrypt=encrypt, registry_authorities=self._trusted, access_secret=opens)
 
 
-def _general(settings: Settings, provider: Provider, attempt: Attempt, access: StoreAccess) -> AgentConfig:
+def _general(settings: Settings, abilities: Capabilities, attempt: Attempt, access: StoreAccess) -> AgentConfig:
     agent, checkpoint, limits = settings.agent, settings.checkpoint, settings.limits
     # By itself an agent keeps a frozen job much longer than the controller, which normally releases the machine.
     keep_seconds = limits.keep_seconds + limits.lease_seconds if limits.keep_seconds else 0.0
@@ -102,7 +103,9 @@ def _general(settings: Settings, provider: Provider, attempt: Attempt, access: S
         attempt=attempt.number,
         store_url=access.url,
         store_options=dict(access.options),
-        metadata_dialect=provider.capabilities.metadata_dialect,
+        boot_url=access.boot.url if access.boot is not None else "",
+        boot_options=dict(access.boot.machine_options) if access.boot is not None else {},
+        metadata_dialect=abilities.metadata_dialect,
         poll_seconds=agent.poll_seconds,
         report_seconds=agent.report_seconds,
         notice_seconds=agent.notice_seconds,
@@ -110,7 +113,7 @@ def _general(settings: Settings, provider: Provider, attempt: Attempt, access: S
         limit_seconds=agent.limit_seconds,
         ready_limit_seconds=agent.ready_limit_seconds,
         drain_margin_seconds=agent.drain_margin_seconds,
-        notice_window_seconds=provider.capabilities.notice_seconds,
+        notice_window_seconds=abilities.notice_seconds,
         warm_wait_seconds=limits.warm_wait_seconds,
         keep_seconds=keep_seconds,
         hurry_seconds=agent.hurry_seconds,

@@ -46,8 +46,8 @@ class AttemptView:
     attempt: Attempt
     instance: InstanceSeen | None
     agent: AgentSeen | None
-    listing_complete: bool
-    listing_at: datetime
+    listed_at: datetime | None  # of its provider's complete listing; None = absence from it is no evidence
+    listed_elsewhere: bool  # another provider's listing is complete
     limits: Limits
     now: datetime
     signs: tuple[NoticeSeen, ...]
@@ -146,12 +146,12 @@ class AttemptView:
         if self.instance is not None:
             return self.instance.gone
         said_nothing = self.quiet if self.spoke else self.unheard_seconds > 0
-        if not self.listing_complete or not said_nothing:
+        if self.listed_at is None or not said_nothing:
             return False  # an agent that reports, or may have reported unheard, is there, whatever a listing lacks
         appeared = self.attempt.launched_at or self.attempt.planned_at
         if self.attempt.state is AttemptState.RELEASING:
             appeared = max(appeared, self.attempt.since)
-        return self.listing_at - appeared >= timedelta(seconds=self.limits.listing_lag_seconds)
+        return self.listed_at - appeared >= timedelta(seconds=self.limits.listing_lag_seconds)
 
     @property
     def left(self) -> bool:
@@ -186,7 +186,7 @@ class AttemptView:
     @property
     def advised(self) -> bool:
         """Whether the cloud advises to leave the machine at some time, and the settings follow that advice."""
-        wanted = {"retirement", *(["rebalance"] if self.limits.rebalance == "move" else [])}
+        wanted = {"retirement", *(["rebalance"] if self.attempt.pool.provider in self.limits.advice_moves else [])}
         return any(s.sign in wanted for s in self.signs)
 
     @property
@@ -247,8 +247,8 @@ def cases(snapshot: Snapshot, seen: JobSeen, now: datetime) -> list[AttemptView]
             attempt=a,
             instance=seen.instances.get(a.number),
             agent=seen.agents.get(a.number),
-            listing_complete=snapshot.listing_complete,
-            listing_at=snapshot.listing_at,
+            listed_at=snapshot.listed_at(a.pool.provider),
+            listed_elsewhere=any(at for name, at in snapshot.listings.items() if name != a.pool.provider),
             limits=snapshot.limits,
             now=now,
             signs=seen.signs.get(a.number, ()),

@@ -33,9 +33,10 @@ NOTHING = Use()
 
 
 def gpus_of(attempts: Iterable[Attempt], spec: JobSpec, limits: Limits) -> int:
-    """The GPUs of these machines of one job. If machines share their GPUs, the job has the same ones on each."""
-    each = [max(a.gpus, asked(spec)) for a in attempts]
-    return max(each, default=0) if limits.gpus_shared else sum(each)
+    """The GPUs of these machines of one job. If a provider's machines share their GPUs, the job has the same ones on each."""
+    each = [(a.pool.provider, max(a.gpus, asked(spec))) for a in attempts]
+    shared = (n for provider, n in each if provider in limits.gpus_shared)
+    return max(shared, default=0) + sum(n for provider, n in each if provider not in limits.gpus_shared)
 
 
 def of_job(job: Job, attempts: Iterable[Attempt], limits: Limits) -> Use:
@@ -45,7 +46,9 @@ def of_job(job: Job, attempts: Iterable[Attempt], limits: Limits) -> Use:
     saved. So the next job's machine is bought meanwhile: its agent waits for the memory of the GPUs.
     """
     there = [a for a in attempts if a.state not in OVER]
-    has = [a for a in there if not limits.gpus_shared or (a.state in HOLDS | WAITS and not _leaves(job, a))]
+    apart = (a for a in there if a.pool.provider not in limits.gpus_shared)
+    shared = (a for a in there if a.pool.provider in limits.gpus_shared and a.state in HOLDS | WAITS and not _leaves(job, a))
+    has = [*apart, *shared]
     money = sum(a.price_usd_micros_per_hour for a in there)
     return Use(len(there), gpus_of(has, job.spec, limits), money)
 
@@ -124,7 +127,7 @@ def no_room_left(
     """
     limits, more = snapshot.limits, of_offer(offer)
     uses = {s.job.id: of_job(s.job, s.attempts, limits) for s in snapshot.jobs}
-    if limits.gpus_shared:
+    if offer.pool.provider in limits.gpus_shared:
         uses = {job: replace(use, gpus=0) if job in giving else use for job, use in uses.items()}
         more = replace(more, gpus=max(0, more.gpus - uses.get(seen.job.id, NOTHING).gpus))
     used = together(uses.values()) + strangers(snapshot) + together(of_offer(o) for o in planned)

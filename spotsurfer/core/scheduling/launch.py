@@ -15,6 +15,7 @@ from spotsurfer.core.scheduling import preemption
 from spotsurfer.core.scheduling.deadline import MARKETS, Bought, weighed
 from spotsurfer.core.scheduling.interval import Paced, paced
 from spotsurfer.core.scheduling.placement import GIB, choose, fits, serves, wrong_gpus
+from spotsurfer.core.scheduling.relocation import cheaper_but_far, with_relocation
 from spotsurfer.core.scheduling.rightsizing import SIZED, of_size
 from spotsurfer.model.actions import Action, Plan, Preview, Rejected, SetWish
 from spotsurfer.model.job import HOLDS, OVER, WAITS, Attempt, AttemptNumber, Job, JobId, JobState, Wish
@@ -90,7 +91,7 @@ class Trusted:
             self._alarm("the policy ranked offers that there are not")
         except Exception as e:  # third-party code: no exception of it may stop the fleet
             self._alarm(f"the policy failed to rank offers: {type(e).__name__}: {e}")
-        return sorted(offers, key=lambda o: (o.market is not Market.SPOT, o.price_usd_micros_per_hour, o.pool))
+        return sorted(offers, key=lambda o: (o.market is not Market.SPOT, o.cost_usd_micros_per_hour, o.pool))
 
     def worth_moving(self, job: Job, here: Attempt, there: Offer, now: datetime, pause: PauseSeen) -> str | None:
         """Its reason, if that is a sentence or None; else the job stays."""
@@ -118,6 +119,7 @@ PRESSED = "its memory was about to end on the present machine"
 MOVE = "its user asked for a move"
 DOUBTED = "a new machine shows whether the store takes reports"
 ADVISED = "the cloud advises to leave the present machine"
+PARTIAL = "the cloud's listing is not complete: nothing is launched on a partial view"
 NO_MACHINE = "no machine is on offer now that fits and may be tried"
 
 
@@ -224,8 +226,8 @@ class Planner:
             if waiter.agent is not None and waiter.agent.waits:
                 self.note(job.id, f"attempt {waiter.attempt.number} gets ready: {waiter.agent.waits}")
             return None
-        if not self.snapshot.listing_complete:
-            self.note(job.id, "the cloud's listing is not complete: nothing is launched on a partial view")
+        if not any(self.snapshot.listings.values()):
+            self.note(job.id, PARTIAL)
             return None
         holder = holder_of(own)
         purpose = NEEDED if holder is None else self._leaving(holder)
@@ -351,16 +353,19 @@ class Planner:
 
     def _ranked(self, seen: JobSeen) -> Sequence[Offer]:
         ranked, passed = self._choices(seen)
-        for offer, why in passed:
+        unseen = [o for o in ranked if self.snapshot.listed_at(o.pool.provider) is None]
+        for offer, why in (*passed, *((o, PARTIAL) for o in unseen)):
             self.rejected.append(Rejected(seen.job.id, f"{offer.market} {offer.pool}", why))
-        return ranked
+        return [o for o in ranked if o not in unseen] if unseen else ranked
 
     def _choices(self, seen: JobSeen) -> tuple[Sequence[Offer], Sequence[tuple[Offer, str]]]:
         """The job's possible offers, best first, and the rejected ones with reasons; asked once per decision."""
         if seen.job.id not in self._chosen:
             s = self.snapshot
-            ranked, passed = choose(seen, self._offers, s.cooldowns, self._policy, self.now, s.limits)
+            offers = with_relocation(seen, self._offers, s)
+            ranked, passed = choose(seen, offers, s.cooldowns, self._policy, self.now, s.limits)
             passed = [(o, why) for o, why in passed if fits(seen.job, o)]  # an offer that is too small stays so
+            passed += cheaper_but_far(ranked)
             refused = refusing(seen, s.limits, self.now)
             passed += [
                 (o, f"could not go on with the job: {refused[t]}") for o in ranked if (t := o.pool.instance_type) in refused
@@ -414,8 +419,8 @@ def preview(job: Job, snapshot: Snapshot, policy: Policy, now: datetime) -> Prev
     """A dry run: the launches for a job that is not submitted yet, in order, and why no other offers."""
     seen, offers = JobSeen(job, ()), with_evidence(snapshot, evidence(snapshot, now))
     choices, rejected = choose(seen, offers, snapshot.cooldowns, policy, now, snapshot.limits)
-    if not snapshot.listing_complete:
-        obstacle = "the cloud's listing is not complete: nothing is launched on a partial view"
+    if not any(snapshot.listings.values()):
+        obstacle = PARTIAL
     elif not choices:
         obstacle = NO_MACHINE
     else:

@@ -232,10 +232,14 @@ def held(snapshot: Snapshot, offer_for: OfferFor, now: datetime) -> Contest:
         if s.job.id in stays and s.job.id not in wants
     ]
     found = giving_way(ours, seats, strangers(snapshot), snapshot.limits)
-    if not snapshot.listing_complete:  # on a partial view, suspensions under way go on and no new one begins
-        giving = {s.job for s in seats if s.giving}
-        found = {job: claim for job, claim in found.items() if job in giving}
+    # On a partial view of a cloud, suspensions under way go on there and no new one begins.
+    giving, seen_whole = {s.job for s in seats if s.giving}, {s.job.id for s in snapshot.jobs if _in_sight(snapshot, s)}
+    found = {job: claim for job, claim in found.items() if job in giving | seen_whole}
     return replace(known, ways={job: _way(claim) for job, claim in found.items()}, hurry=hurry)
+
+
+def _in_sight(snapshot: Snapshot, seen: JobSeen) -> bool:
+    return all(snapshot.listed_at(a.pool.provider) is not None for a in seen.attempts if a.state not in OVER)
 
 
 # On shared GPUs the next job has its machine before the other one has left, and a drain may be withdrawn or fail after that. So
@@ -245,7 +249,7 @@ def held(snapshot: Snapshot, offer_for: OfferFor, now: datetime) -> Contest:
 
 def _overbooked(stays: Mapping[JobId, Use], limits: Limits) -> bool:
     gpus = sum(use.gpus for use in stays.values())
-    return limits.gpus_shared and limits.gpus_max is not None and gpus > limits.gpus_max
+    return bool(limits.gpus_shared) and limits.gpus_max is not None and gpus > limits.gpus_max
 
 
 def _takers(snapshot: Snapshot, stays: Mapping[JobId, Use], known: Contest) -> Iterator[JobId]:

@@ -1,7 +1,7 @@
 """`python -m support.ec2 --port 0 --state DIR [--boxes]`: serves until SIGTERM or the end of its standard input.
 
 With `--boxes` machines are boxes; then it needs root. Printed, one line of JSON: `endpoint`, `machine_endpoint` (the same, as a
-machine reaches it), `state` and `pid`.
+machine reaches it), `state`, `pid`, and the `socket` at which machines are answered.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ def _serve(a: argparse.Namespace, path: Path, hardware: Callable[[boxes.BoxSetti
     endpoint = f"http://127.0.0.1:{server.server_port}"
     inside = cloud_boxes.ENDPOINT if a.boxes else endpoint
     cloud.info = {"endpoint": endpoint, "machine_endpoint": inside, "state": str(a.state), "pid": os.getpid()}
+    cloud.info |= {"socket": str(path)}
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

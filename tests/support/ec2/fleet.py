@@ -58,8 +58,7 @@ name = "cheapest"
 [policy.cheapest]
 stay_seconds = 5
 [provider]
-name = "{provider}"
-[provider.{provider}]
+name = {providers}
 """
 
 
@@ -88,7 +87,7 @@ class Surf(Fleet):
         }
         with (self.path / "controller.log").open("ab") as log:
             command = [sys.executable, "-m", "spotsurfer", "--config", str(self.config), "serve"]
-            environment = {**os.environ, **ENVIRONMENT, **own}
+            environment = {**(self.environment or os.environ), **ENVIRONMENT, **own}
             self.controller = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment
             )
@@ -107,7 +106,7 @@ class Surf(Fleet):
                 self.controller.wait(30)
 
     def head(self, job: str) -> list[Head]:
-        log = HeadLog(open_store(f"s3://{self.bucket}/{self.prefix}", {**_options(self.cloud.endpoint), **_KEYS}), job)
+        log = HeadLog(open_store(f"s3://{self.bucket}/{self.prefix}", {**options_at(self.cloud.endpoint), **_KEYS}), job)
         log.refresh()
         return log.entries
 
@@ -161,14 +160,14 @@ def surf(
         made = Surf(path, path / "spotsurfer.toml", cloud=cloud)
         cloud.client("s3").create_bucket(Bucket=BUCKET)
         made.config.write_text(patient(_config(made, interval, settings)))
-        _events_to_queue(cloud)
+        events_to_queue(cloud)
         with made.running():
             yield made
     cloud_boxes.clean(state)
     Yard(state, None).assert_clean()  # type: ignore[arg-type]
 
 
-def _events_to_queue(cloud: TestEC2) -> None:
+def events_to_queue(cloud: TestEC2) -> None:
     """As Terraform lays it."""
     events = cloud.client("events")
     events.put_rule(Name="spotsurfer", EventPattern=json.dumps({"source": ["aws.ec2", "aws.health"]}))
@@ -177,18 +176,26 @@ def _events_to_queue(cloud: TestEC2) -> None:
 
 
 def _config(made: Surf, interval: str, settings: dict[str, Any]) -> str:
-    options = _options(made.cloud.endpoint)
-    table = aws.ground(made.cloud.endpoint) | {"store_options": _options(made.cloud.info["machine_endpoint"])} | settings
-    return config("aws", made.data, f"s3://{BUCKET}/{PREFIX}", options, interval, table)
+    options, table = options_at(made.cloud.endpoint), ground(made.cloud) | settings
+    return config(made.data, f"s3://{BUCKET}/{PREFIX}", options, interval, {"aws": table})
 
 
-def config(provider: str, data: Path, store: str, options: dict[str, str], interval: str, table: dict[str, Any]) -> str:
-    """Of a controller with a test cloud; `table`: of its provider."""
-    given = {"provider": provider, "data": _toml(str(data)), "store": store, "options": _toml(options), "interval": interval}
-    return CONFIG.format(**given) + "".join(f"{k} = {_toml(v)}\n" for k, v in table.items())
+def ground(cloud: TestEC2) -> dict[str, Any]:
+    """The provider's table."""
+    return aws.ground(cloud.endpoint) | {"store_options": options_at(cloud.info["machine_endpoint"])}
 
 
-def _options(endpoint: str) -> dict[str, str]:
+def config(data: Path, store: str, options: dict[str, str], interval: str, tables: dict[str, dict[str, Any]]) -> str:
+    """Of a controller with test clouds; `tables`: of their providers."""
+    given = {"data": _toml(str(data)), "store": store, "options": _toml(options), "interval": interval}
+    lines = [CONFIG.format(**given, providers=_toml(list(tables)))]
+    for name, table in tables.items():
+        lines += [f"[provider.{name}]\n", *(f"{k} = {_toml(v)}\n" for k, v in table.items())]
+    return "".join(lines)
+
+
+def options_at(endpoint: str) -> dict[str, str]:
+    """Of its S3."""
     return {"region": REGION, "endpoint": endpoint, "allow_http": "true", "virtual_hosted_style_request": "false"}
 
 

@@ -6,13 +6,13 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from spotsurfer_providers.local.box.records import BoxRecord
 from spotsurfer_wire.google_vm import NOTICE_ATTRIBUTE, NOTICE_SECONDS
-from support.cloud_boxes import DISK_BYTES_MAX, ENDPOINT_PORT, GIB, CloudBoxes
+from support.cloud_boxes import DISK_BYTES_MAX, GIB, CloudBoxes
 from support.gce.cloud import TYPES, Vm
 from support.gce.identity import Identity
 
@@ -23,10 +23,10 @@ TOKEN = "service-accounts/default/token"
 
 @dataclass
 class Boxes:
-    """The hardware. `socket`: where the test cloud listens for machines."""
+    """The hardware. `sockets`: where the test cloud, and others, listen for machines, by the port at which those ask."""
 
     state: Path
-    socket: Path
+    sockets: Mapping[int, Path]
     identity: Identity
     link_bits_per_second: int | None = None
 
@@ -91,7 +91,7 @@ class Boxes:
             notice_seconds=float(vm.metadata.get(NOTICE_ATTRIBUTE, NOTICE_SECONDS)),
             store_root=None,
             scenario=None,
-            sockets={str(ENDPOINT_PORT): str(self.socket)},
+            sockets={str(port): str(path) for port, path in self.sockets.items()},
             metadata={"name": vm.name, **self._account(vm)},
             metadata_dialect="gcp",
             clock_offset_seconds=vm.id % 86400,

@@ -18,6 +18,7 @@ from spotsurfer_wire.messages import Head
 from spotsurfer_wire.store.obstore import open_store
 from support import cloud_boxes, gcp, levels
 from support.boxes import Yard
+from support.cloud_boxes import ENDPOINT_PORT
 from support.ec2.fleet import config
 from support.fleet import Fleet
 from support.gce import terraformed
@@ -88,7 +89,7 @@ def surf(
     with tempfile.TemporaryDirectory(prefix="gce-") as short:  # the path of a test is too long for a socket
         socket, cloud = Path(short) / "socket", Cloud()
         with serve(cloud, socket) as gce:
-            cloud.hardware = hardware = Boxes(path / "cloud", socket, gce.identity, link)
+            cloud.hardware = hardware = Boxes(path / "cloud", {ENDPOINT_PORT: socket}, gce.identity, link)
             table = gcp.table(gce.endpoint)
             if run is not None:
                 gce.identity.grants = terraformed.grants(run)
@@ -109,7 +110,7 @@ def _controlled(path: Path, gce: TestGce, interval: str, settings: dict[str, Any
     machines = {"base_url": cloud_boxes.ENDPOINT, "allow_http": "true"}
     table = {"store_options": machines, **settings}
     options = {"base_url": gce.endpoint, "allow_http": "true"}
-    file.write_text(patient(config("gcp", made.data, gcp.STORE, options, interval, table)))
+    file.write_text(patient(config(made.data, gcp.STORE, options, interval, {"gcp": table})))
     try:
         made.start()
         yield made

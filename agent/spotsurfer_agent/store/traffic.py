@@ -1,0 +1,102 @@
+"""Bytes that go between this machine and the store, for the bill: between regions and clouds they cost money.
+
+Several processes of an attempt open the store. Each counts in a file of its own, so that none waits for another, and what one
+that ended has counted stays.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import threading
+from pathlib import Path
+from typing import NamedTuple
+
+from spotsurfer_wire.linux.buffers import Buffer
+from spotsurfer_wire.store.port import FileStore
+
+from spotsurfer_agent.store.layers import StoreLayer
+
+COUNTS = struct.Struct("=QQ")
+
+
+class Traffic(NamedTuple):
+    """Bytes of objects, without what a protocol adds."""
+
+    read: int
+    sent: int
+
+
+class Counter:
+    """Of one process. Safe for several threads."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises OSError."""
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(folder / f"{os.getpid()}-{os.urandom(4).hex()}", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.truncate(fd, COUNTS.size)
+            self._counts = mmap.mmap(fd, COUNTS.size)
+        finally:
+            os.close(fd)
+        self._lock = threading.Lock()
+
+    def add(self, read: int = 0, sent: int = 0) -> None:
+        """Count more."""
+        with self._lock:
+            before = COUNTS.unpack_from(self._counts)
+            COUNTS.pack_into(self._counts, 0, before[0] + read, before[1] + sent)
+
+
+def total(folder: Path) -> Traffic:
+    """What all processes counted there so far."""
+    each = [COUNTS.unpack(data) for path in folder.glob("*") if len(data := path.read_bytes()) == COUNTS.size]
+    return Traffic(sum(read for read, _ in each), sum(sent for _, sent in each))
+
+
+class CountingStore(StoreLayer):
+    """A store whose traffic is counted. What was sent counts even if the store did not keep it."""
+
+    def __init__(self, behind: FileStore, counter: Counter) -> None:
+        super().__init__(behind)
+        self._counter = counter
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Write durably if absent."""
+        self._counter.add(sent=len(data))
+        return self.behind.create(key, data)
+
+    def create_later(self, key: str, data: Buffer) -> bool:
+        """Write if absent; durable only once `sync` returned."""
+        self._counter.add(sent=memoryview(data).nbytes)
+        return self.behind.create_later(key, data)
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write or overwrite."""
+        self._counter.add(sent=len(data))
+        self.behind.put(key, data)
+
+    def put_file(self, key: str, path: Path) -> int:
+        """Write or overwrite from a file."""
+        size = self.behind.put_file(key, path)
+        self._counter.add(sent=size)
+        return size
+
+    def get(self, key: str) -> bytes | None:
+        """The whole object, or None."""
+        data = self.behind.get(key)
+        self._counter.add(read=len(data or b""))
+        return data
+
+    def get_range(self, key: str, start: int, length: int) -> bytes | None:
+        """A part of the object, or None."""
+        data = self.behind.get_range(key, start, length)
+        self._counter.add(read=len(data or b""))
+        return data
+
+    def get_file(self, key: str, path: Path) -> int | None:
+        """The object into a file."""
+        size = self.behind.get_file(key, path)
+        self._counter.add(read=size or 0)
+        return size

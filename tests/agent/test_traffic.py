@@ -1,0 +1,78 @@
+"""Bytes between a machine and the store, counted by all of its processes."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import threading
+from pathlib import Path
+
+import pytest
+from spotsurfer_agent.store.credentials import StoreAccess
+from spotsurfer_agent.store.traffic import Counter, Traffic, total
+
+
+@pytest.fixture
+def access(tmp_path: Path) -> StoreAccess:
+    (tmp_path / "store").mkdir()
+    return StoreAccess((tmp_path / "store").as_uri(), counted=str(tmp_path / "traffic"))
+
+
+def test_each_way_to_read_and_to_write_counts(access: StoreAccess, tmp_path: Path) -> None:
+    store, folder = access.open(), tmp_path / "traffic"
+    file, back = tmp_path / "file", tmp_path / "back"
+    file.write_bytes(b"x" * 1000)
+    sent = 0
+    for write, size in (
+        (lambda: store.create("a", b"12345"), 5),
+        (lambda: store.create("a", b"12345"), 5),  # it went there, although it was there already
+        (lambda: store.create_later("b", memoryview(b"1234567")), 7),
+        (lambda: store.put("c", b"123"), 3),
+        (lambda: store.put_file("d", file), 1000),
+        (lambda: store.sync(), 0),
+        (lambda: store.delete(["c"]), 0),
+    ):
+        write()
+        sent += size
+        assert total(folder) == Traffic(0, sent)
+    read = 0
+    for get, size in (
+        (lambda: store.get("a"), 5),
+        (lambda: store.get("none"), 0),
+        (lambda: store.get_range("b", 2, 3), 3),
+        (lambda: store.get_file("d", back), 1000),
+        (lambda: store.get_file("none", back), 0),
+    ):
+        get()
+        read += size
+        assert total(folder) == Traffic(read, sent)
+    assert back.read_bytes() == file.read_bytes() and store.get("b") == b"1234567"
+
+
+def use(told: str) -> None:
+    store = StoreAccess.carried(json.loads(told)).open()
+    store.put(f"of-{multiprocessing.current_process().pid}", b"12345678")
+
+
+def test_other_processes_count_too_and_what_they_counted_stays(access: StoreAccess, tmp_path: Path) -> None:
+    for _ in range(2):
+        process = multiprocessing.get_context("spawn").Process(target=use, args=(json.dumps(access.carry()),))
+        process.start()
+        process.join()
+        assert process.exitcode == 0
+    access.open().put("x", b"1")
+    assert total(tmp_path / "traffic") == Traffic(0, 17)
+
+
+def test_threads_lose_nothing(tmp_path: Path) -> None:
+    counter = Counter(tmp_path)
+    threads = [threading.Thread(target=lambda: [counter.add(1, 2) for _ in range(2000)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert total(tmp_path) == Traffic(8000, 16000)
+
+
+def test_nothing_was_counted(tmp_path: Path) -> None:
+    assert total(tmp_path / "none") == Traffic(0, 0)
