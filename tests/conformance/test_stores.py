@@ -287,7 +287,7 @@ def knows(kind: Any, option: str) -> bool:
 )  # fmt: skip
 def test_whoever_gives_a_key_gets_no_other_credentials(options: dict[str, str], tmp_path: Path) -> None:
     settings = Settings(controller={"data_dir": tmp_path}, store={"url": "s3://bucket/fleet", "options": options})  # type: ignore[arg-type]
-    assert rights(settings) is None
+    assert rights(settings, settings.store_url, settings.store.options) is None
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/fleet", "gs://bucket/fleet"])

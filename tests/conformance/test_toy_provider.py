@@ -132,7 +132,7 @@ def test_settings_know_it_where_it_is_installed_and_nowhere_else(
         load_settings(program.config)
     monkeypatch.syspath_prepend(site)
     importlib.invalidate_caches()
-    assert load_settings(program.config).provider.table == {"usd_micros_per_hour": 4200}
+    assert load_settings(program.config).provider.table_of("toy") == {"usd_micros_per_hour": 4200}
 
 
 def test_the_doctor_asks_nothing_of_this_host_for_it(program: Program) -> None:
