@@ -186,8 +186,9 @@ def test_an_interval_is_never_made_longer(samples: list[Sample], age: float) -> 
 def test_what_the_job_grew_by_since_the_last_save_must_be_sent_whatever_its_base() -> None:
     samples = [dataclasses.replace(s, resident_bytes=4e9) for s in FOUR]
     same, grown = forecast(samples, 600.0, AWS, 4e9), forecast(samples, 600.0, AWS, 24e9)
-    assert same == forecast(samples, 600.0, AWS) == forecast(samples, 600.0, AWS, 1e9)
-    assert grown is not None
+    shrunk = forecast(samples, 600.0, AWS, 1e9)
+    assert same is not None and grown is not None and shrunk is not None
+    assert same == forecast(samples, 600.0, AWS) == dataclasses.replace(shrunk, least_seconds=same.least_seconds)
     assert grown.send_bytes == pytest.approx(0.11 * 4 * GB + 20 * GB, rel=0.01)
     assert grown.durable_seconds > 160
     assert (grown.verdict, grown.interval_seconds) == ("late", INTERVAL_SECONDS_MIN), "a live save now would help"
@@ -268,3 +269,11 @@ def test_what_a_job_grew_by_while_its_image_was_sent_is_no_part_of_that_image(tm
     assert agent._given.state.memory.samples[-1][-1] == 4e9
     world.turn(10.0)
     assert agent.measures.resident_bytes == 30e9
+
+
+def test_a_job_that_shrank_is_not_given_up() -> None:
+    """Its last image says little of the next one."""
+    samples = [dataclasses.replace(save(None, 400 * GB, 1.0, freeze=2e9), resident_bytes=400e9)]
+    large, small = (forecast(samples, 600.0, AWS, resident) for resident in (400e9, 4e9))
+    assert large is not None and small is not None
+    assert (prospect(large, 100.0), prospect(small, 100.0)) == (LOST, TRIED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import threading
@@ -76,3 +77,22 @@ def test_threads_lose_nothing(tmp_path: Path) -> None:
 
 def test_nothing_was_counted(tmp_path: Path) -> None:
     assert total(tmp_path / "none") == Traffic(0, 0)
+
+
+def test_a_full_disk_disturbs_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file in memory would end the process by SIGBUS."""
+    counter, folder = Counter(tmp_path / "traffic"), tmp_path / "traffic"
+    counter.add(read=1)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.pwrite", full)
+        counter.add(read=10, sent=5)
+    assert total(folder) == Traffic(1, 0)
+    counter.add(sent=1)
+    assert total(folder) == Traffic(11, 6), "it comes with the next number"
+    monkeypatch.setattr("os.open", full)
+    Counter(tmp_path / "other").add(read=1)
+    assert total(tmp_path / "other") == Traffic(0, 0)

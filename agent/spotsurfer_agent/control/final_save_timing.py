@@ -216,24 +216,27 @@ def forecast(
         interval_seconds=interval,
         hastened=interval != window.interval_seconds,
         enough_seconds=model.whole_seconds(max(base_age_seconds, model.known_from_seconds)) + window.margin_seconds,
-        least_seconds=min(_at_best(samples, base_age_seconds, model), model.start_seconds + now),
+        least_seconds=min(_at_best(samples, base_age_seconds, model, resident_bytes), model.start_seconds + now),
     )
 
 
-def _at_best(samples: Sequence[Sample], base_age_seconds: float, model: Model) -> float:
+def _at_best(samples: Sequence[Sample], base_age_seconds: float, model: Model, resident_bytes: float | None) -> float:
     """Order to committed if everything goes as well as it ever did. What is not known takes no time.
 
     New is as little as ever with a base about as old as this one, else with an older one, else with the oldest: of that a part
-    in proportion to the age. What the job grew by packs no better than its image when most of that was sent.
+    in proportion to the age. What the job grew by packs no better than its image when most of that was sent. If it shrank, so
+    does its image.
     """
     good = _good(samples)
+    then = good[-1].resident_bytes
+    kept = min(resident_bytes / then, 1.0) if resident_bytes is not None and then else 1.0
     aged = sorted((base_age_seconds / s.age_seconds, s.share) for s in good if s.age_seconds)
     near = [x for x in aged if 1 / NEAR_AGE <= x[0] <= NEAR_AGE]
     told = near or [x for x in aged if x[0] < 1] or aged[:1]
     least = min((share * min(older, 1.0) for older, share in told), default=0.0)
     sent = least * (model.image_bytes - model.grown_bytes) + max(s.share for s in good) * model.grown_bytes
     freezing, sending = (max(rates) for rates in (_freeze_rates(good), _telling_rates(good)))
-    return min(s.start_seconds for s in good) + model.image_bytes / freezing + sent / sending
+    return min(s.start_seconds for s in good) + kept * (model.image_bytes / freezing + sent / sending)
 
 
 def _judge(model: Model, room: float | None, now: float) -> tuple[float | None, str]:

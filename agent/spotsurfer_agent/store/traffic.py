@@ -6,7 +6,7 @@ that ended has counted stays.
 
 from __future__ import annotations
 
-import mmap
+import contextlib
 import os
 import struct
 import threading
@@ -32,21 +32,18 @@ class Counter:
     """Of one process. Safe for several threads."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises OSError."""
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(folder / f"{os.getpid()}-{os.urandom(4).hex()}", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            os.truncate(fd, COUNTS.size)
-            self._counts = mmap.mmap(fd, COUNTS.size)
-        finally:
-            os.close(fd)
-        self._lock = threading.Lock()
+        """On a disk without room nothing is counted: no job ends because of its bill."""
+        self._counts, self._lock, self._file = Traffic(0, 0), threading.Lock(), -1
+        name = folder / f"{os.getpid()}-{os.urandom(4).hex()}"
+        with contextlib.suppress(OSError):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
     def add(self, read: int = 0, sent: int = 0) -> None:
         """Count more."""
-        with self._lock:
-            before = COUNTS.unpack_from(self._counts)
-            COUNTS.pack_into(self._counts, 0, before[0] + read, before[1] + sent)
+        with self._lock, contextlib.suppress(OSError):  # what fails now is in the next number
+            self._counts = Traffic(self._counts.read + read, self._counts.sent + sent)
+            os.pwrite(self._file, COUNTS.pack(*self._counts), 0)
 
 
 def total(folder: Path) -> Traffic:

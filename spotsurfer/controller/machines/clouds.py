@@ -53,7 +53,12 @@ class Clouds:
         return frozenset(p.name for p in self if ability(p.capabilities))
 
     def at(self, name: str) -> Provider:
-        """The provider of this name. Raises ProviderError if the settings no longer name it."""
+        """The provider of this name; "", of a machine that no listing has shown yet, is the only one there is.
+
+        Raises ProviderError if the settings no longer name it.
+        """
+        if not name and len(self._by_name) == 1:
+            return next(iter(self))
         if name not in self._by_name:
             raise ProviderError(
                 f"[provider] name lists no {name!r}, which has machines of ours; name it again until they are gone"
@@ -62,7 +67,10 @@ class Clouds:
 
     def capabilities(self, pool: Pool) -> Capabilities:
         """What the provider of a pool can do."""
-        return self._by_name[pool.provider].capabilities if pool.provider in self._by_name else NO_ABILITIES
+        try:
+            return self.at(pool.provider).capabilities
+        except ProviderError:
+            return NO_ABILITIES
 
     # ---- the store
 

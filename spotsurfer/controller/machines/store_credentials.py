@@ -10,6 +10,7 @@ delay a grant.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -131,7 +132,8 @@ class Renewals:
     def look(self) -> None:
         """One pass over all machines; a failure of one does not affect the others."""
         with self.engine.connect() as c:
-            alive = [a for a in rows.living_attempts(c) if a.pool.provider in self.stores and self._renewed(a)]
+            living = rows.living_attempts(c)
+        alive = [a for a in living if self._store_of(a) is not None and self._renewed(a)]
         turn = due(alive, self._issued, self.clock.now())
         if turn.hand_out or turn.remove:
             self.lead()
@@ -147,7 +149,13 @@ class Renewals:
                 return
             self._serve(attempt)
         self._remove(turn.remove)
-        self._sweep({(a.job, a.number) for a in alive})
+        self._sweep({(a.job, a.number) for a in living})
+
+    def _store_of(self, a: Attempt) -> ObjectStore | None:
+        """Where its machine finds what it is handed; None for a provider that the settings no longer name."""
+        with contextlib.suppress(ProviderError):
+            return self.stores[self.clouds.at(a.pool.provider).name]
+        return None
 
     def _renewed(self, a: Attempt) -> bool:
         key = (a.job, a.number)
@@ -164,9 +172,9 @@ class Renewals:
             return
         self.lead()
         if wanted:
-            self.stores[a.pool.provider].put(object_key, self.left_out(a))
+            self.stores[self.clouds.at(a.pool.provider).name].put(object_key, self.left_out(a))
         else:
-            self.stores[a.pool.provider].delete([object_key])
+            self.stores[self.clouds.at(a.pool.provider).name].delete([object_key])
         self._redeemable[key] = wanted
 
     def _serve(self, a: Attempt) -> None:
@@ -194,7 +202,7 @@ class Renewals:
         life = min((made.expires_at - now).total_seconds(), LIFE_SECONDS_MAX)
         handout = Handout(dict(made.values), life, now.isoformat())
         data = seal_handout(handout, self.secret_of(a.job, a.number), a.job, a.number)
-        self.stores[a.pool.provider].put(object_keys.handout_key(a.job, a.number), data)
+        self.stores[self.clouds.at(a.pool.provider).name].put(object_keys.handout_key(a.job, a.number), data)
         return after
 
     def _places(self) -> list[ObjectStore]:

@@ -278,6 +278,9 @@ class Planner:
     def _next(self, seen: JobSeen) -> Offer | None:
         """The offer to buy for a job that has no machine, or None."""
         ranked, _ = self._choices(seen)
+        if any(self.snapshot.listed_at(o.pool.provider) is not None for o in self._offers):  # else none is, and all is on hold
+            unseen = self._unseen(ranked)
+            ranked = [o for o in ranked if o.pool.provider not in unseen]
         bought = self._weighed(seen) if ranked else None
         if bought is not None:
             ranked = [] if bought.buy is Buy.WAIT else _as_bought(ranked, bought)
@@ -353,10 +356,15 @@ class Planner:
 
     def _ranked(self, seen: JobSeen) -> Sequence[Offer]:
         ranked, passed = self._choices(seen)
-        unseen = [o for o in ranked if self.snapshot.listed_at(o.pool.provider) is None]
-        for offer, why in (*passed, *((o, PARTIAL) for o in unseen)):
+        for offer, why in passed:
             self.rejected.append(Rejected(seen.job.id, f"{offer.market} {offer.pool}", why))
-        return [o for o in ranked if o not in unseen] if unseen else ranked
+        unseen = self._unseen(ranked)
+        self.rejected += [Rejected(seen.job.id, provider, PARTIAL) for provider in sorted(unseen)]
+        return [o for o in ranked if o.pool.provider not in unseen] if unseen else ranked
+
+    def _unseen(self, offers: Sequence[Offer]) -> frozenset[str]:
+        """Those of these clouds that can't be listed now: nothing is ordered there."""
+        return frozenset(name for name in {o.pool.provider for o in offers} if self.snapshot.listed_at(name) is None)
 
     def _choices(self, seen: JobSeen) -> tuple[Sequence[Offer], Sequence[tuple[Offer, str]]]:
         """The job's possible offers, best first, and the rejected ones with reasons; asked once per decision."""
