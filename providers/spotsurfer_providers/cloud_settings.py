@@ -54,12 +54,13 @@ def read(model: type[M], table: Mapping[str, object], name: str) -> M:
         first, *others = e.errors()
         key = ".".join(str(x) for x in first["loc"])
         more = f" ({len(others)} more after this.)" if others else ""
-        raise ConfigError(f"[{name}] {key}{' ' if key else ''}{_what(first, key, model)}.{more}") from None
+        sentence = f"[{name}] {key}{' ' if key else ''}{_what(first, key, model)}"
+        raise ConfigError(f"{sentence}{'' if sentence.endswith('?') else '.'}{more}") from None
 
 
 def _what(first: Any, key: str, model: type[BaseModel]) -> str:
     if first["type"] == "extra_forbidden":
-        return f"is an unknown key. {did_you_mean(key, model.model_fields)}".rstrip(".?")
+        return f"is an unknown key. {did_you_mean(key, model.model_fields)}".rstrip(".")
     if first["type"] == "missing":
         return "is missing: `terraform output -raw config` writes it, or see config.example.toml"
     cause = first.get("ctx", {}).get("error")

@@ -17,6 +17,7 @@ from spotsurfer.model.errors import ConfigError, HostUnfit
 PROVIDERS = "spotsurfer.providers"
 SECRETS = "spotsurfer.secrets"  # secret services of clouds, by the kind of a secret
 DOCTOR = "spotsurfer.doctor"  # checks of providers
+HOSTS = "spotsurfer.hosts"  # providers whose machines are boxes on this host, and what it must have
 POLICIES = "spotsurfer.policies"  # placement: which machine
 PLACEMENT = "spotsurfer.placement"  # which pool, for a job that may move at will
 INTERVAL = "spotsurfer.interval"  # when to save next
@@ -53,20 +54,17 @@ def plugins(group: str) -> list[str]:
 
 # ---- Optional libraries: extras of this package bring them.
 
-# Top module of a library -> the extra that brings it.
-EXTRA_OF = {"boto3": "aws", "botocore": "aws", "google": "gcp", "paramiko": "ssh"}
+OURS = "spotsurfer"  # each of this project's packages begins with it
 
 
 @contextmanager
-def needed_for(what: str) -> Iterator[None]:
-    """Wraps the import of such a library. Raises HostUnfit with the command that installs the missing one."""
+def needed_for(what: str, extra: str) -> Iterator[None]:
+    """Wraps the import of libraries that this extra brings. Raises HostUnfit with the command that installs them."""
     try:
         yield
     except ModuleNotFoundError as e:
-        library = (e.name or "").partition(".")[0]
-        if library not in EXTRA_OF:
+        if (e.name or OURS).startswith(OURS):
             raise
-        extra = EXTRA_OF[library]
         raise HostUnfit(f"{what} needs the extra '{extra}', which is not installed here: {install_command(extra)}") from None
 
 

@@ -9,7 +9,8 @@ from datetime import datetime
 
 import structlog
 from spotsurfer_wire import object_keys
-from spotsurfer_wire.messages import MAIN, WORKLOAD_DEAD, Fit, NearMiss, Report, StepRun, say
+from spotsurfer_wire.final_save_forecast import Fit, say
+from spotsurfer_wire.messages import MAIN, WORKLOAD_DEAD, NearMiss, Report, StepRun
 from sqlalchemy import Connection, Engine
 
 from spotsurfer.common.units import size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 
 from spotsurfer_wire.json_codec import ProtocolError
@@ -270,9 +270,7 @@ def _agent(heard: Heard, spoke_at: datetime) -> AgentSeen:
         notice_deadline_at=deadline,
         notice_kind=r.notice.kind if r.notice else "",
         warm_checkpoint=r.warm.checkpoint if r.warm else None,
-        fit=None
-        if fit is None
-        else FitSeen(fit.durable_seconds, fit.reserve_seconds, fit.gain_seconds, fit.verdict, fit.window_seconds),
+        fit=None if fit is None else FitSeen(**{f.name: getattr(fit, f.name) for f in fields(FitSeen)}),
         protection=r.protection,
         error=r.error,
         error_kind=r.error_kind,

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from spotsurfer_wire.final_save_forecast import say
 from spotsurfer_wire.json_codec import ProtocolError
-from spotsurfer_wire.messages import Head, Report, StepRun, say
+from spotsurfer_wire.messages import Head, Report, StepRun
 from spotsurfer_wire.store.port import StoreError
 from sqlalchemy import Engine
 
@@ -24,6 +25,7 @@ from spotsurfer.controller.loop import Loop
 from spotsurfer.controller.machines.ssh_access import Logins
 from spotsurfer.controller.observe import Observer
 from spotsurfer.core.facts.attempt_view import moves, phase
+from spotsurfer.core.facts.notice_prospects import foretold
 from spotsurfer.core.facts.ownership import tried_in_vain
 from spotsurfer.core.scheduling import capacity
 from spotsurfer.model.actions import Preview
@@ -232,6 +234,7 @@ class ControllerService:
             processor=r.processor if r else "",
             stage=r.hint if r else "",
             usage=lately(r),
+            foretold=foretold(r) if r and a.state not in OVER else (),
             usd_micros=self.observer.costs.of((a.job, a.number)).usd_micros,
         )
 

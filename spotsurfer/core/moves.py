@@ -89,6 +89,9 @@ def _arrived(own: Sequence[AttemptView]) -> bool:
 # notice for a reclaim: the final save begins while there is time for it, even if the next machine is not ready.
 
 NOTICED = "the cloud gave notice"
+IN_VAIN = (
+    f"{NOTICED}: a final save can't be done in time, so the job runs on; another machine goes on from the newest checkpoint"
+)
 # An agent looks each second and reports at once. If it has not reported another witness's notice by then, it missed it.
 AGENT_NOTICE_SECONDS = 5.0
 
@@ -150,6 +153,9 @@ def _noticed(holder: AttemptView, waiter: AttemptView | None, planner: Planner) 
         warned = holder.warned
         late = warned is not None and (holder.now - warned.at).total_seconds() >= AGENT_NOTICE_SECONDS
         return now if late or holder.attempt.state is not A.RUNNING else STAY
+    if agent.state != "draining" and left is not None and agent.fit is not None and left < agent.fit.least_seconds:
+        planner.note(holder.seen.job.id, IN_VAIN)
+        return STAY
     if _nothing_to_wait_for(holder) or agent.state == "draining" or left is None or agent.fit is None:
         return now
     if left <= agent.fit.reserve_seconds or (waiter is not None and warm(waiter)):

@@ -23,7 +23,7 @@ from spotsurfer_agent.host import launch, preflight
 from spotsurfer.common import plugins
 from spotsurfer.common.units import size
 from spotsurfer.config.settings import Settings
-from spotsurfer.model.errors import Denied, SpotsurferError
+from spotsurfer.model.errors import Denied, ProviderError, SpotsurferError
 from spotsurfer.ports.clock import SystemClock
 from spotsurfer.ports.provider import ProviderHost
 from spotsurfer.state import db
@@ -212,7 +212,6 @@ def _runs(command: list[str]) -> bool:
 BUILD = "`spotsurfer agent-runtime build` makes it, or says what is missing; `spotsurfer serve` does so by itself"
 CHECK_SECONDS = 60
 ANSWER_SECONDS = 5.0  # a slower controller counts as absent
-HERE = "local"  # the provider whose machines are boxes on this host
 
 
 def runtime(settings: Settings) -> Finding:
@@ -285,6 +284,9 @@ def _one_provider(settings: Settings, name: str) -> Finding:
     host = ProviderHost("doctor", settings.controller.data_dir, settings.store_url, SystemClock())
     try:
         said: str = plugins.plugin(plugins.DOCTOR, name)(settings.provider.table_of(name), host)
+    except ProviderError as e:
+        sentence, mark, remedy = str(e).rpartition("; ")  # what may pass by itself has no remedy
+        return fail(f"{name}: {sentence if mark else e}", remedy if mark else "try again later: it may pass by itself")
     except SpotsurferError as e:
         sentence, remedy = _apart(str(e))
         return fail(f"{name}: {sentence}", remedy)
@@ -447,8 +449,9 @@ def examine(settings: Settings, checks: Sequence[tuple[str, Check]] = CHECKS) ->
     findings = []
     for name, check in checks:
         try:
-            far = name in OF_BOXES and HERE not in settings.provider.names
-            found = ok(f"not needed: machines are those of {' and '.join(settings.provider.names)}") if far else check(settings)
+            names = settings.provider.names
+            far = name in OF_BOXES and not set(names) & set(plugins.plugins(plugins.HOSTS))
+            found = ok(f"not needed: machines are those of {' and '.join(names)}") if far else check(settings)
         except Exception as e:
             if isinstance(e, PermissionError) and e.filename:
                 found = closed(e.filename)

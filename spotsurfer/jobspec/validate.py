@@ -17,7 +17,6 @@ from spotsurfer.model.errors import ConfigError, Denied, JobFileError
 from spotsurfer.model.job import (
     CPU_CAPS,
     ENGINES,
-    FETCHED_SECRETS,
     NAME,
     NAME_LETTERS,
     PRIORITY_MAX,
@@ -253,7 +252,7 @@ def _deadline(spec: JobSpec) -> Iterator[tuple[str, str]]:
 
 
 def _secrets(spec: JobSpec) -> Iterator[tuple[str, str]]:
-    kinds = (*SENT_SECRETS, *FETCHED_SECRETS)
+    kinds = (*SENT_SECRETS, *sorted(plugins.plugins(plugins.SECRETS))) if spec.secrets else ()
     if len(spec.secrets) > SECRETS_MAX:
         yield "secrets", f"has {len(spec.secrets)} entries, more than {SECRETS_MAX}: put some into one file"
     for name, secret in spec.secrets.items():

@@ -134,8 +134,7 @@ CPU_CAPS = ("any", "portable", "x86-64-v2", "x86-64-v3")
 PRIORITIES = {"low": -10, "normal": 0, "high": 10}  # names of priorities; any whole number to PRIORITY_MAX will do
 PRIORITY_MAX = 100
 SIZE_OFF = "off"  # instead of a size policy: the job stays on the size that was asked for
-SENT_SECRETS = ("file", "env")  # read where the job is submitted
-FETCHED_SECRETS = ("aws-secretsmanager", "gcp-secret")  # read by the controller, with its own credentials
+SENT_SECRETS = ("file", "env")  # read where the job is submitted; other kinds by a plug-in, with the controller's credentials
 SECRET_FORMS = ("environment", "file")
 
 
@@ -228,7 +227,7 @@ class JobSpec:
 
 def fetched(spec: JobSpec) -> list[str]:
     """Names of the secrets that the controller is to fetch."""
-    return [name for name, s in spec.secrets.items() if s["from"].partition(":")[0] in FETCHED_SECRETS]
+    return [name for name, s in spec.secrets.items() if s["from"].partition(":")[0] not in SENT_SECRETS]
 
 
 @dataclass(frozen=True, slots=True)

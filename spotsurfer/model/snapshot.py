@@ -27,13 +27,15 @@ class InstanceSeen:
 
 @dataclass(frozen=True, slots=True)
 class FitSeen:
-    """An agent's forecast of a final save, in seconds; `verdict` as in `spotsurfer_wire.messages.Fit`."""
+    """An agent's forecast of a final save, in seconds; `verdict` as in `spotsurfer_wire.final_save_forecast.Fit`."""
 
     durable_seconds: float
     reserve_seconds: float  # it must begin so long before the end of a notice
     gain_seconds: float  # a live save made just before would shorten it by so much
     verdict: str = ""
     window_seconds: float | None = None  # time that a notice leaves for it; None = the cloud gives no notice
+    start_seconds: float = 0.0  # order to freeze
+    least_seconds: float = 0.0  # order to committed, at best: with less time left it is not tried
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ class SaveView:
     age_seconds: float  # of the machine
     save_seconds: float  # the job stands still so long for a live save
     restart_seconds: float  # from a loss until the job runs again, apart from the work to be done again
-    final_seconds: float  # a final save takes so long to be durable
+    final_seconds: float  # a final save takes so long, from the order to durable
     notice_seconds: float = 0.0  # time that a notice leaves for it; 0 = no notice
     lives: Lives = field(default_factory=Lives)
     noticed: int = 0

@@ -78,7 +78,7 @@ class Capabilities:
     """Abilities as data, never `isinstance`."""
 
     notice_seconds: float  # between notice and reclaim; 0 = no notice
-    metadata_dialect: str  # "aws" | "gcp": what the agent speaks
+    metadata_dialect: str  # "aws" | "azure" | "gcp": what the agent speaks
     billing: BillingRule = field(default_factory=BillingRule)
     rebalance: str = "ignore"  # "ignore" | "checkpoint" | "move": reaction to the cloud's advice to leave a machine
     shares_gpus: bool = False  # all its machines have the same GPUs, as machines of one host do

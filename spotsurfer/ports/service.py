@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
-from spotsurfer_wire.messages import Fit, StepRun, Warm
+from spotsurfer_wire.final_save_forecast import Fit, Prospect
+from spotsurfer_wire.messages import StepRun, Warm
 from spotsurfer_wire.usage import Window
 
 from spotsurfer.model.actions import Preview
@@ -39,6 +40,16 @@ class UsageSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class Foretold:
+    """What a notice of so many seconds would do if it came now; 0 = the machine goes without one."""
+
+    notice_seconds: float
+    outcome: Prospect
+    lost_seconds: float | None  # of work to be repeated, at most; None = not known
+    measured: bool  # False: nothing was saved on this machine yet, so its speed is assumed
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptStatus:
     """An attempt with what its agent last said."""
 
@@ -62,6 +73,7 @@ class AttemptStatus:
     processor: str = ""
     stage: str = ""  # what the job itself says that it does
     usage: Window | None = None  # in the last seconds
+    foretold: Sequence[Foretold] = ()  # what notices of the usual lengths would do now; empty = the job does not run there
 
 
 @dataclass(frozen=True, slots=True)

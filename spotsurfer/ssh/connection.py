@@ -135,6 +135,6 @@ def _key(path: Path) -> paramiko.PKey:
 
 
 def _library() -> Any:
-    with plugins.needed_for("SSH"):
+    with plugins.needed_for("SSH", "ssh"):
         import paramiko
     return paramiko

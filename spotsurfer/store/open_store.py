@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from urllib.parse import urlsplit
 
-from spotsurfer_wire.store.obstore import ObstoreStore, open_store, secrets_in
+from spotsurfer_wire.store.obstore import ObstoreStore, has_credentials, open_store
 from spotsurfer_wire.store.port import ObjectStore, Rights
 
 from spotsurfer.config.settings import Settings
@@ -47,7 +47,7 @@ def open_place(settings: Settings, url: str, options: Mapping[str, str]) -> Obst
 
 def rights(settings: Settings, url: str, options: Mapping[str, str]) -> Rights | None:
     """Credentials for a place; None: its options have some, or no plug-in knows that kind of store."""
-    if secrets_in(options):
+    if has_credentials(options):
         return None
     scheme = urlsplit(url).scheme
     points = [p for p in entry_points(group="spotsurfer.stores") if p.name == scheme]

@@ -12,14 +12,24 @@ from dataclasses import fields
 from typing import Any, Self, TypeVar, cast, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, create_model
-from spotsurfer_wire.messages import Fit
+from spotsurfer_wire.final_save_forecast import Fit
 from spotsurfer_wire.usage import Window
 
 from spotsurfer.model.actions import Preview
 from spotsurfer.model.job import Attempt, Job
 from spotsurfer.model.market import Offer, Pool
 from spotsurfer.model.snapshot import SpotSeen
-from spotsurfer.ports.service import AttemptStatus, Checkpoint, CostLine, JobStatus, Moment, OutputFile, UsageSeen, Why
+from spotsurfer.ports.service import (
+    AttemptStatus,
+    Checkpoint,
+    CostLine,
+    Foretold,
+    JobStatus,
+    Moment,
+    OutputFile,
+    UsageSeen,
+    Why,
+)
 
 
 class Wire(BaseModel):
@@ -98,6 +108,11 @@ class FitOut(Wire):
     """A final save now, forecast."""
 
 
+@fields_of(Foretold)
+class ForetoldOut(Wire):
+    """What a notice of so many seconds would do if it came now; 0 = the machine goes without one."""
+
+
 @fields_of(Window, without="number")
 class UsageOut(Wire):
     """What a job used within some seconds; what a kernel or machine does not tell is null. See `spotsurfer_wire.usage`."""
@@ -114,7 +129,7 @@ class UsagesOut(Wire):
     windows: list[WindowOut]
 
 
-@fields_of(AttemptStatus, without="attempt", fit=FitOut | None, usage=UsageOut | None)
+@fields_of(AttemptStatus, without="attempt", fit=FitOut | None, usage=UsageOut | None, foretold=list[ForetoldOut])
 @fields_of(Pool)
 @fields_of(
     Attempt,

@@ -19,11 +19,13 @@ from spotsurfer_agent.control.final_save_timing import (
 )
 from spotsurfer_agent.control.state_file import StateFile
 from spotsurfer_agent.host.usage import Sampler
-from spotsurfer_wire.messages import Fit, SaveFacts, Want, say
+from spotsurfer_wire.final_save_forecast import Fit, Prospect, prospect, say
+from spotsurfer_wire.messages import SaveFacts, Want
 from support.agent_world import World, commits, running
 
 GB = 10**9
 LINK = 125e6  # bytes a second: 1 Gbit/s
+LOST, TRIED, SAVED = Prospect.LOST, Prospect.TRIED, Prospect.SAVED
 AWS = Window(notice_seconds=120.0, margin_seconds=5.0, interval_seconds=600.0)
 
 
@@ -106,6 +108,43 @@ def test_a_save_with_next_to_nothing_to_send_does_not_make_the_link_look_slow() 
     assert model.send_bytes_per_second > 10e6
 
 
+def test_what_a_notice_does_by_its_length() -> None:
+    fit = ask(save(None, 40 * GB, 1.0), save(600, 40 * GB, 0.1))
+    assert fit.enough_seconds == pytest.approx(1.5 * fit.durable_seconds + 5.0)
+    assert fit.least_seconds == pytest.approx(8.0 + 4 * GB / LINK, rel=0.01)
+    found = {seconds: prospect(fit, seconds) for seconds in (0.0, 30.0, 39.0, 41.0, 65.0, 70.0, 120.0)}
+    assert found == {0.0: LOST, 30.0: LOST, 39.0: LOST, 41.0: TRIED, 65.0: TRIED, 70.0: SAVED, 120.0: SAVED}
+    assert prospect(fit, 90.0, saving=True) is TRIED, "the live save under way ends first"
+
+
+def test_nothing_is_given_up_that_was_only_never_measured() -> None:
+    """After the first save nobody knows how much of the image changes."""
+    fit = ask(save(None, 40 * GB, 1.0))
+    assert (fit.verdict, prospect(fit, 30.0)) == ("never", TRIED)
+    assert prospect(ask(save(None, 400 * GB, 1.0)), 30.0) is LOST, "to read it alone takes 80 s"
+    assert prospect(ask(*FOUR, save(600, 4 * GB, 1.0)), 30.0) is TRIED, "once a third as much was new"
+    fresh = ask(save(None, 4 * GB, 1.0), save(600, 4 * GB, 1.0), age=6.0)
+    assert (prospect(fresh, 30.0), prospect(fresh, 120.0)) == (TRIED, SAVED), "so young a base was never seen"
+    assert prospect(ask(save(None, 4 * GB, 1.0), save(600, 4 * GB, 1.0), save(3, 4 * GB, 0.01)), 30.0) is LOST, "nor an old one"
+    sees = (save(1200, 4 * GB, 1.0), save(600, 4 * GB, 1.0))
+    assert prospect(ask(*sees), 30.0) is LOST, (
+        "what was seen with a base as old as this one counts more than an older one's half"
+    )
+
+
+@pytest.mark.parametrize(("share", "expected"), [(1.0, LOST), (0.02, TRIED)])
+def test_what_the_job_grew_by_is_known_to_be_sent_only_if_its_memory_does_not_pack(share: float, expected: Prospect) -> None:
+    samples = [dataclasses.replace(save(None if share == 1.0 else 5, 2 * GB, share), resident_bytes=2e9)]
+    fit = forecast(samples, 5.0, AWS, 7e9)
+    assert prospect(fit, 30.0) is expected
+
+
+def test_without_a_forecast_the_usual_speed_is_assumed() -> None:
+    assert prospect(None, 30.0, memory_bytes=1.9e9) is SAVED
+    assert prospect(None, 30.0, memory_bytes=2.1e9) is TRIED, "it is tried, whatever its size"
+    assert prospect(None, 0.0) is LOST
+
+
 sizes = st.integers(1, 10**12)
 seconds = st.floats(0.001, 10_000)
 samples_of_any_kind = st.builds(
@@ -120,6 +159,20 @@ def test_an_older_base_is_never_forecast_to_be_better(samples: list[Sample], one
     young, old = sorted((one, other))
     assert model.durable_seconds(young) <= model.durable_seconds(old) * (1 + 1e-9)
     assert 0.0 <= model.share(old) <= 1.0
+
+
+@given(st.lists(samples_of_any_kind, min_size=1, max_size=20), st.floats(0, 1e6), st.none() | st.floats(0, 1e12))
+def test_at_best_is_never_worse_than_forecast_and_a_longer_notice_never_worse(
+    samples: list[Sample], age: float, resident: float | None
+) -> None:
+    known = [dataclasses.replace(s, resident_bytes=1e9) for s in samples]
+    fit = forecast(known, age, AWS, resident)
+    assert fit is not None
+    assert fit.enough_seconds is not None
+    assert fit.least_seconds <= fit.live_seconds * (1 + 1e-9) < fit.enough_seconds * (1 + 1e-9)
+    order = [LOST, TRIED, SAVED]
+    found = [order.index(prospect(fit, seconds)) for seconds in (0.0, 1.0, 10.0, 30.0, 120.0, 1e4, 1e9)]
+    assert found == sorted(found)
 
 
 @given(st.lists(samples_of_any_kind, min_size=1, max_size=20), st.floats(0, 1e6))

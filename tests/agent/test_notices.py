@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spotsurfer_agent.control import metadata_aws
+from spotsurfer_agent.control import metadata_aws, metadata_service
 from spotsurfer_agent.control.metadata_aws import Aws
 from spotsurfer_agent.control.metadata_service import Answer, NoticeError, ServiceNotice
 from spotsurfer_agent.control.notices import Watcher, make_dialect
@@ -110,8 +110,14 @@ def test_seconds_left_are_counted_on_the_services_own_clock(service, action):
 def test_without_a_date_our_own_clock_must_do(service, monkeypatch):
     service.date = False
     service.interrupt(90)
-    monkeypatch.setattr(metadata_aws.clock, "utc", lambda: SERVICE_NOW - timedelta(seconds=10))
+    monkeypatch.setattr(metadata_service.clock, "utc", lambda: SERVICE_NOW - timedelta(seconds=10))
     assert Aws(service.url).notice().seconds_left == 100.0
+
+
+@pytest.mark.parametrize("date", ["", "soon", "Tue, 09 Aug 99999999999999999999 17:07:32 GMT"])
+def test_a_date_that_nobody_can_read_is_none(date, monkeypatch):
+    monkeypatch.setattr(metadata_service.clock, "utc", lambda: SERVICE_NOW)
+    assert Answer(200, "", date).seconds_until(SERVICE_NOW + timedelta(seconds=7)) == 7.0
 
 
 def test_termination_time_alone_is_an_interruption(service):
@@ -255,7 +261,7 @@ def test_a_rebalance_may_be_taken_back_and_is_overridden():
 
 def test_an_unknown_dialect_names_those_that_exist():
     with pytest.raises(ValueError, match="aws"):
-        make_dialect("azure", "http://127.0.0.1:1")
+        make_dialect("abacus", "http://127.0.0.1:1")
 
 
 HOSTILE = st.one_of(

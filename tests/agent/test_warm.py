@@ -21,8 +21,9 @@ from spotsurfer_wire import manifest, object_keys
 from spotsurfer_wire.chunks.budget import Limits
 from spotsurfer_wire.chunks.reader import Reader
 from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.final_save_forecast import Fit
 from spotsurfer_wire.manifest import Entry, Extents, Manifest, Stored
-from spotsurfer_wire.messages import AgentState, Desired, Fit, Head, HeadKind, Want, Warm
+from spotsurfer_wire.messages import AgentState, Desired, Head, HeadKind, Want, Warm
 from spotsurfer_wire.store.port import StoreError
 from support.agent_world import JOB, DictStore
 
@@ -262,6 +263,19 @@ def test_with_a_notice_the_job_runs_on_while_there_is_time() -> None:
     assert happened(HERE, noticed(100, fit=None)) is Event.DRAIN, "nobody knows how long it takes"
     assert happened(HERE, noticed(100, patient=False)) is Event.DRAIN
     assert happened(HERE, noticed(100, desired=Desired(1, Want.DRAIN))) is Event.DRAIN, "the next machine is warm"
+
+
+def test_a_final_save_that_would_be_in_vain_is_not_begun_before_the_very_end() -> None:
+    huge = replace(OLD, durable_seconds=200.0, reserve_seconds=305.0, live_seconds=200.0, gain_seconds=0.0, least_seconds=110.0)
+    saving = replace(HERE, name=AgentState.SAVING)
+    assert happened(HERE, noticed(111, huge)) is Event.DRAIN, "it may just be done"
+    assert happened(HERE, noticed(109, huge)) is None
+    assert happened(HERE, noticed(109, huge, patient=False)) is None
+    assert happened(saving, noticed(109, huge, busy=Task.LIVE)) is None, "a live save that began before may still be done"
+    assert happened(HERE, noticed(6, huge)) is None
+    assert happened(HERE, noticed(5, huge)) is Event.DRAIN, "the machine may die late"
+    assert happened(HERE, noticed(109, huge, status=Status(W.EXITED))) is Event.EXITED, "that is what it ran on for"
+    assert happened(HERE, noticed(109, huge, desired=Desired(1, Want.DRAIN))) is Event.DRAIN, "its user may ask for it"
 
 
 def test_an_old_base_is_renewed_first_if_there_is_time_for_both() -> None:

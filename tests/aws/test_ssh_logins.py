@@ -169,6 +169,30 @@ def test_the_machine_shows_the_key_that_its_user_data_brought(tmp_path: Path) ->
             ssh_access.connection.connect(wrong, key)
 
 
+def test_a_user_that_the_image_lacks_is_made(tmp_path: Path) -> None:
+    """As on images of Google."""
+    ssh, sudoers, tools, passwd = (tmp_path / name for name in ("etc-ssh", "sudoers.d", "tools", "passwd"))
+    for folder in (ssh, sudoers, tools):
+        folder.mkdir()
+    home = tmp_path / "home"
+    stubs = {
+        "getent": f'cat {passwd} 2>/dev/null | grep "^$2:"',
+        "useradd": f'[ "$*" = "-m -s /bin/bash admin" ] && mkdir {home} && echo admin:x:1:1::{home}:/bin/bash >{passwd}',
+        "chown": ":",
+    }
+    for name, body in stubs.items():
+        (tools / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tools / name).chmod(0o755)
+    login = Login("admin", "ssh-ed25519 AAAA key", connection.private_text(b"s" * 32, "key"))
+    text = user_data(AgentConfig("j", 1, "gs://b"), "0" * 64, Source("http://127.0.0.1:1/"), login)
+    begin = text[: text.index('mkdir -p "$base/runtime"')].replace("/etc/ssh", str(ssh)).replace("/etc/sudoers.d", str(sudoers))
+    for _ in range(2):
+        subprocess.run(["sh", "-c", begin], check=True, env={"PATH": f"{tools}:/usr/bin:/bin"})
+    assert (home / ".ssh" / "authorized_keys").read_text() == "ssh-ed25519 AAAA key\n"
+    made = sudoers / "spotsurfer"
+    assert made.read_text() == "admin ALL=(ALL) NOPASSWD:ALL\n" and made.stat().st_mode & 0o777 == 0o440
+
+
 # ---------------------------------------------------------------- the command
 
 

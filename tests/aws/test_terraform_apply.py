@@ -34,7 +34,7 @@ def _settings(text: str, folder: Path) -> tuple[Settings, AwsSettings]:
     path = folder / "config.toml"
     path.write_text(text)
     loaded = load_settings(path)
-    return loaded, read_settings(loaded.provider.table)
+    return loaded, read_settings(loaded.provider.table_of("aws"))
 
 
 def _plain(rights: Any) -> Any:

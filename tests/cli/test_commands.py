@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from cli.conftest import Call
+from spotsurfer_wire.final_save_forecast import Prospect
 from spotsurfer_wire.log_pieces import Row
 from spotsurfer_wire.messages import StepRun
 from support.fake_service import FakeService
@@ -21,6 +22,7 @@ from spotsurfer.model.errors import Conflict, NotFound
 from spotsurfer.model.job import JobId, JobState, JobStep, MarketChoice
 from spotsurfer.model.market import Market, Offer, Pool
 from spotsurfer.ports.clock import SystemClock
+from spotsurfer.ports.service import Foretold
 
 
 def test_options_make_the_job_they_say(controller: FakeService, call: Call, folder: Path) -> None:
@@ -103,6 +105,26 @@ def test_show_and_why(job: str, call: Call) -> None:
     assert (told["zone"], told["pace_seconds"]) == ("local-a", 720.0)
     assert "c6i.large: 4 GiB is too little" in call("why", job).out
     assert json.loads(call("why", job, "--json").out)[0]["rejected"][0]["what"] == "c6i.large"
+
+
+def test_show_tells_what_notices_would_do(job: str, controller: FakeService, call: Call) -> None:
+    def shown(*foretold: Foretold) -> str:
+        status = controller.statuses[job]
+        attempts = [replace(a, foretold=foretold) for a in status.attempts]
+        controller.statuses[job] = replace(status, attempts=attempts)
+        return " ".join(call("show", job).out.split())
+
+    assert "if taken" not in shown()
+    saved, lost = Foretold(120.0, Prospect.SAVED, 0.0, measured=True), Foretold(0.0, Prospect.LOST, 42.0, measured=True)
+    tried = Foretold(30.0, Prospect.TRIED, 72.0, measured=True)
+    assert (
+        "if taken with 120 s of notice it is saved in time; with 30 s of notice it may be saved in time: if not, "
+        "up to 1m12s of work is repeated; without notice up to 42s of work is repeated"
+    ) in shown(saved, tried, lost)
+    assert "assumed" in shown(replace(saved, measured=False))
+    assert "the work since its newest checkpoint is repeated" in shown(replace(lost, lost_seconds=None))
+    told = json.loads(call("show", job, "--json").out)["attempts"][-1]["foretold"]
+    assert told == [{"notice_seconds": 0.0, "outcome": "lost", "lost_seconds": None, "measured": True}]
 
 
 def test_show_tells_what_the_name_of_an_image_is_pinned_to(job: str, controller: FakeService, call: Call) -> None:

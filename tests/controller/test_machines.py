@@ -66,7 +66,7 @@ def test_a_machine_of_another_cloud_begins_in_a_bucket_of_its_own(machines: Mach
     assert (config.store_url, config.store_options) == ("s3://bucket", {"region": "us-east-1"})
     assert (config.boot_url, config.boot_options) == ("gs://boot", {"base_url": "http://google"})
     assert (config.metadata_dialect, config.notice_window_seconds) == ("gcp", 30.0)
-    assert f"url=http://google/boot/runtime/{'0' * 64}.tar.gz" in text and "rights=google" in text
+    assert f"url=http://google/boot/runtime/{'0' * 64}.tar.gz" in text and "rights=bearer" in text
 
 
 def test_what_it_leaves_out_opens_by_the_voucher(machines: Machines) -> None:

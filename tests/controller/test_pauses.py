@@ -7,7 +7,8 @@ from datetime import timedelta
 from typing import Any, cast
 
 import pytest
-from spotsurfer_wire.messages import AgentState, Fit, Head, HeadKind, Report, SaveFacts, say
+from spotsurfer_wire.final_save_forecast import Fit, say
+from spotsurfer_wire.messages import AgentState, Head, HeadKind, Report, SaveFacts
 from sqlalchemy import Engine
 from support.builders import JOB, NOW, a_job, an_attempt
 from support.dict_store import DictStore

@@ -11,6 +11,7 @@ from spotsurfer_policies.offer_choice import Cheapest
 from support.builders import NOW, a_head, a_job, a_snapshot, ago, an_agent, an_attempt, an_offer, noticed, seen
 
 from spotsurfer.core.decide import decide
+from spotsurfer.core.moves import IN_VAIN
 from spotsurfer.model.actions import Action, Ask, Decision, Grant, Mark, Plan
 from spotsurfer.model.job import Attempt, MoveRequest, Wish
 from spotsurfer.model.job import AttemptState as A
@@ -179,6 +180,16 @@ def test_a_noticed_job_runs_on_until_the_next_machine_is_warm() -> None:
 def test_but_never_so_long_that_the_final_save_would_be_late() -> None:
     assert asked(reclaimed(8, SMALL, COLD))[1] == "drain"
     assert asked(reclaimed(94, LARGE, None)) == {1: "drain"}
+
+
+def test_a_final_save_that_would_be_in_vain_is_not_asked_for() -> None:
+    huge = replace(LARGE, least_seconds=40.0)
+    for waiter in (None, COLD, WARM):
+        found = reclaimed(39, huge, waiter)
+        assert 1 not in asked(found)
+        assert found.notes[a_job().id] == IN_VAIN
+    assert asked(reclaimed(41, huge, None)) == {1: "drain"}
+    assert asked(reclaimed(39, huge, COLD, state="draining"))[1] == "drain", "its agent tries it at the very end"
 
 
 def test_a_job_nobody_measured_drains_at_once() -> None:

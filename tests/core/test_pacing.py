@@ -109,6 +109,25 @@ def test_what_is_shown_is_what_was_measured() -> None:
     assert sum(view.lives.watched) == pytest.approx(5 * HOUR), "its own machine is watched, too"
 
 
+def test_a_final_save_takes_what_comes_before_its_freeze_too() -> None:
+    says = Says(700.0)
+    pace(says, running(an_agent(saves=1, fit=FitSeen(6.0, 60.0, 2.0, "never", 25.0, start_seconds=20.0))))
+    assert says.views[0].final_seconds == 26.0
+
+
+@pytest.mark.parametrize("durable", [5.0, 40.0, 200.0])
+def test_surf_knows_how_long_the_notice_is(durable: float) -> None:
+    """Google's 30 s, and 120 s: of a job that fits into one of them only, the other one's machines are saved more often."""
+    seconds = {}
+    for window in (115.0, 25.0):
+        agent = an_agent(saves=1, frozen_seconds=3.0, fit=FitSeen(durable, 1.5 * durable, 0.0, "", window))
+        made = pace(make_surf({}), running(agent), past={KIND: Fates(Lives.of([(HOUR, True)] * 30), noticed=30)})
+        assert made is not None
+        seconds[window] = made.seconds
+    assert (seconds[25.0] < 0.5 * seconds[115.0]) is (durable == 40.0)
+    assert seconds[25.0] == seconds[115.0] or durable == 40.0
+
+
 def test_before_the_first_save_the_last_machines_counts_and_before_any_a_guess() -> None:
     for before, expected in ((None, GUESS_SECONDS), (4.0, 4.0)):
         says = Says(700.0)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -39,17 +39,23 @@ def vm(gce: TestGce) -> Iterator[FaultyServer]:
         yield server
 
 
-def run(gce: TestGce, vm: FaultyServer, path: Path, spy: Path | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    gce: TestGce, vm: FaultyServer, path: Path, tools: Mapping[str, str] | None = None, moved: Mapping[str, Path] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """The program, with `tools` before those of this host, and with some paths `moved`."""
     access = StoreAccess(gcp.STORE, {"base_url": gce.endpoint, "allow_http": "true"}, renewed=True)
     source = bootstrap.source(access, KEY, vm.url)
     place = MachineConventions(str(path / "base"), f"touch {path / 'off'}", report_seconds=0)
-    program, tools = path / "user-data", path / "tools"
-    program.write_text(user_data(AgentConfig("job-1", 3, gcp.STORE), SHA, source, place=place).replace("tries=40", "tries=2"))
-    tools.mkdir()
-    if spy is not None:
-        (tools / "curl").write_text(f'#!/bin/sh\necho "$*" >>{spy}\nexec {shutil.which("curl")} "$@"\n')
-        (tools / "curl").chmod(0o755)
-    environment = {"PATH": f"{tools}:/usr/bin:/bin", "HOME": "/root"}
+    program, own = path / "user-data", path / "tools"
+    text = user_data(AgentConfig("job-1", 3, gcp.STORE), SHA, source, place=place).replace("tries=40", "tries=2")
+    for here, there in (moved or {}).items():
+        text = text.replace(here, str(there))
+    program.write_text(text)
+    own.mkdir()
+    for name, body in (tools or {}).items():
+        (own / name).write_text(f"#!/bin/sh\n{body}\n")
+        (own / name).chmod(0o755)
+    environment = {"PATH": f"{own}:/usr/bin:/bin", "HOME": "/root"}
     return subprocess.run(["/bin/sh", str(program)], env=environment, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -61,9 +67,19 @@ def test_the_runtime_is_fetched_with_the_machines_token(gce: TestGce, vm: Faulty
 
 
 def test_the_token_is_no_argument_of_any_program(gce: TestGce, vm: FaultyServer, tmp_path: Path) -> None:
-    run(gce, vm, tmp_path, tmp_path / "noted")
+    run(gce, vm, tmp_path, {"curl": f'echo "$*" >>{tmp_path / "noted"}\nexec {shutil.which("curl")} "$@"'})
     noted = (tmp_path / "noted").read_text()
     assert "service-accounts/default/token" in noted and "ya29." not in noted
+
+
+def test_where_systemd_is_process_1_the_power_button_does_nothing(gce: TestGce, vm: FaultyServer, tmp_path: Path) -> None:
+    """Google presses it when a notice begins."""
+    (tmp_path / "comm").write_text("systemd\n")
+    (tmp_path / "etc").mkdir()
+    moved = {"/proc/1/comm": tmp_path / "comm", "/etc/systemd": tmp_path / "etc"}
+    run(gce, vm, tmp_path, tools={"systemctl": f'echo "$*" >>{tmp_path / "told"}'}, moved=moved)
+    assert (tmp_path / "etc/logind.conf.d/spotsurfer.conf").read_text() == "[Login]\nHandlePowerKey=ignore\n"
+    assert "kill -s HUP systemd-logind.service" in (tmp_path / "told").read_text().splitlines()
 
 
 def test_without_an_account_one_clear_line_is_said_and_the_machine_ends(gce: TestGce, vm: FaultyServer, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from spotsurfer.model.errors import (
 )
 from spotsurfer.model.job import InstanceId
 from spotsurfer.model.market import Gpus, Market
-from spotsurfer.ports.clock import SystemClock
+from spotsurfer.ports.clock import ManualClock, SystemClock
 from spotsurfer.ports.provider import InstanceState, InstanceView, LaunchPlan
 
 INSERT, LIST = "compute.instances.insert", "compute.instances.aggregatedList"
@@ -92,6 +92,17 @@ def test_offers_are_of_allowed_types_in_zones_of_ours_with_gpus_and_prices_of_ea
         if o.market is Market.ON_DEMAND and "2-standard-2" in o.pool.instance_type
     }
     assert prices == {"us-central1": 97118, "europe-west4": 106_916}
+
+
+def test_advice_on_capacity_is_a_placement_score_asked_once_an_hour(gce: TestGce, tmp_path: Path) -> None:
+    gce.cloud.obtainability = {"us-central1-a": 0.0, "us-central1-b": 1.0}
+    gce.answers["compute.advice.capacity"] = [Refused(403, "forbidden", "no")]  # of the first zone that is asked for
+    of = gcp.provider(gce, tmp_path, placement_scores=True)
+    for _ in range(2):
+        scores = {o.pool.zone: o.placement_score for o in of.offers() if o.market is Market.SPOT}
+        assert scores == {"us-central1-a": None, "us-central1-b": 10, "europe-west4-a": 5}, "advice is never needed"
+    assert {o.placement_score for o in of.offers() if o.market is Market.ON_DEMAND} == {None}
+    assert Counter(gce.calls)["compute.advice.capacity"] == 3
 
 
 def test_a_lost_answer_of_insert_gives_one_vm(gce: TestGce, tmp_path: Path) -> None:
@@ -171,6 +182,24 @@ def test_a_preemption_is_told_from_a_deletion_and_neither_is_listed_by_google(gc
     assert all(v.ended_at is not None and v.ended_at >= v.launched_at for v in views)
 
 
+def test_a_vm_that_switched_itself_off_is_there_until_it_is_ended(gce: TestGce, tmp_path: Path) -> None:
+    """Its disk costs: it must not look as if it were gone."""
+    of = gcp.provider(gce, tmp_path)
+    view = of.launch(plan(of))
+    (vm,) = gce.cloud.vms.values()
+    gce.cloud._changed(vm, "powered-off")
+    assert [(v.id, v.state) for v in of.describe().instances] == [(view.id, InstanceState.STOPPING)]
+    of.terminate(view.id)
+    assert not gone(of, view).reclaimed and not gce.cloud.vms
+
+
+def test_an_image_that_an_operation_misses_is_a_wrong_setting(gce: TestGce, tmp_path: Path) -> None:
+    of = gcp.provider(gce, tmp_path)
+    gce.cloud.fails_later = "RESOURCE_NOT_FOUND", "The resource 'projects/x/global/images/y' was not found"
+    with pytest.raises(Invalid, match="images/y"):
+        of.launch(plan(of))
+
+
 def test_an_order_that_is_not_seen_yet_is_no_vm_that_has_ended(
     gce: TestGce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,12 +236,73 @@ def test_ends_that_cant_be_asked_for_make_the_listing_incomplete(gce: TestGce, t
     assert gone(of, view).reclaimed
 
 
-def test_a_zone_that_cant_be_asked_offers_nothing_until_it_can(gce: TestGce, tmp_path: Path) -> None:
+def test_one_of_which_google_tells_no_end_has_ended_after_a_while(gce: TestGce, tmp_path: Path) -> None:
+    """Else each listing would ask for it, until the controller ends."""
+    clock = ManualClock(SystemClock().now())
+    of = gcp.provider(gce, tmp_path, clock=clock)
+    view = of.launch(plan(of))
+    gce.cloud.vms.clear()
+    assert [v.id for v in of.describe().instances] == []
+    clock.advance(601)
+    (ended,) = of.describe().instances
+    assert (ended.id, ended.state, ended.reclaimed) == (view.id, InstanceState.GONE, False)
+    gce.calls.clear()
+    of.describe()
+    assert gce.calls == [LIST]
+
+
+def test_an_order_that_fails_late_has_ended_as_if_google_had_taken_it(gce: TestGce, tmp_path: Path) -> None:
     of = gcp.provider(gce, tmp_path)
+    gce.cloud.order_seconds = 0.5
+    of_zone = plan(of)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gcp_provider, "ORDER_SECONDS", 0.01)
+        seen = of.launch(of_zone)
+    operation = next(o for o in gce.cloud.operations if o.kind == "insert")
+    operation.error = "ZONE_RESOURCE_POOL_EXHAUSTED", "no room"
+    gce.cloud.vms.clear()
+    time.sleep(0.6)
+    (ended,) = of.describe().instances
+    assert (ended.id, ended.state, ended.reclaimed) == (seen.id, InstanceState.GONE, True)
+
+
+@pytest.mark.parametrize("page", [1, 500])
+def test_a_preemption_counts_and_not_the_deletion_after_it(page: int, gce: TestGce, tmp_path: Path) -> None:
+    """Also if they stand on two pages."""
+    of = gcp.provider(gce, tmp_path)
+    view = of.launch(plan(of))
+    gce.cloud.page = page
+    name, zone = view.id.split(".")
+    gce.cloud.preempt(name, zone)
+    gce.cloud.delete(zone, name)
+    assert gone(of, view).reclaimed
+
+
+def test_a_deletion_that_failed_or_goes_on_is_no_end(gce: TestGce, tmp_path: Path) -> None:
+    of = gcp.provider(gce, tmp_path)
+    view = of.launch(plan(of))
+    of.describe()
+    name, zone = view.id.split(".")
+    gce.cloud.delete(zone, name)
+    gce.cloud.operations[-1].error = "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE", "later"
+    kept = gce.cloud.vms.pop((name, zone))  # one listing lags
+    time.sleep(0.2)
+    assert [v.state for v in of.describe().instances] == []
+    kept.ends_at = None
+    gce.cloud.vms[name, zone] = kept
+    assert [v.id for v in of.describe().instances] == [view.id]
+
+
+def test_a_zone_that_cant_be_asked_offers_nothing_and_is_asked_again_after_a_minute(gce: TestGce, tmp_path: Path) -> None:
+    clock = ManualClock(SystemClock().now())
+    of = gcp.provider(gce, tmp_path, clock=clock)
     gce.cloud.unreachable.add("europe-west4-a")
-    assert {o.pool.region for o in of.offers()} == {"us-central1"}
+    for _ in range(2):
+        assert {o.pool.region for o in of.offers()} == {"us-central1"}
+    assert gce.calls == ["compute.machineTypes.list"] * 3, "each question may take its time"
     gce.cloud.unreachable.clear()
     gce.calls.clear()
+    clock.advance(61)
     assert {o.pool.region for o in of.offers()} == {"us-central1", "europe-west4"}
     assert gce.calls == ["compute.machineTypes.list"], "what is known is not asked again"
 
@@ -277,7 +367,7 @@ def test_an_order_that_takes_long_is_pending(gce: TestGce, tmp_path: Path, monke
     assert time.monotonic() - began < 2.0
 
 
-@pytest.mark.parametrize("machines", [1, 10, 100])
+@pytest.mark.parametrize("machines", [10, 100, 500])
 def test_calls_of_a_look_do_not_grow_with_machines(machines: int, gce: TestGce, tmp_path: Path) -> None:
     of = gcp.provider(gce, tmp_path)
     gce.cloud.order_seconds = gce.cloud.stop_seconds = 0.0

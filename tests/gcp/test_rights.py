@@ -19,6 +19,7 @@ from support.gce import metadata, terraformed
 from support.gce.boxes import TOKEN
 from support.gce.server import CONTROLLER, TestGce
 from support.gce.storage import PART_BYTES_MIN
+from support.provider_contract import Bench
 
 from spotsurfer.model.errors import CredentialsExpired, ProviderDenied
 from spotsurfer.model.job import InstanceId
@@ -50,8 +51,7 @@ def orders(gce: TestGce, of: GcpProvider) -> None:
     of.witness.settle(letters)
     for view in views:
         of.terminate(view.id)
-    while any(not v.ended_at for v in of.describe().instances):
-        pass
+        Bench(of).wait_gone(view.id)
     of.rehearse(plan(of, Market.SPOT, "f" * 32))
 
 
@@ -100,7 +100,7 @@ def runs(gce: TestGce, of: GcpProvider, path: Path) -> None:
 
 def test_each_right_suffices_and_is_needed(made: terraformed.Runs, gce: TestGce, tmp_path: Path) -> None:
     gce.identity.grants = terraformed.grants(made["defaults"])
-    of = gcp.provider(gce, tmp_path, network_tags=["spotsurfer-machine"])
+    of = gcp.provider(gce, tmp_path, network_tags=["spotsurfer-machine"], placement_scores=True)
     orders(gce, of)
     keeps(gce, tmp_path)
     boots(gce)

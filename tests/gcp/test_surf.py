@@ -8,7 +8,7 @@ import pytest
 from support.fleet import MARKS
 from support.gce.fleet import surf
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.always]
 PATIENCE_SECONDS = 180.0  # for a host that does much else; alone it takes a minute in all
 
 

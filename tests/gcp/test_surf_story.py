@@ -1,4 +1,4 @@
-"""Two jobs through everything that Compute Engine does to a VM: one fits into a notice of 30 seconds, the other doesn't."""
+"""From Terraform's output through what Compute Engine does to VMs, with a notice of 30 seconds, to an identical end."""
 
 from __future__ import annotations
 
@@ -18,51 +18,64 @@ KIND = "n2-standard-2"
 NOTICE_SECONDS = 30.0  # without the early notice
 MOVE_SECONDS = 240.0  # the longest wait for a VM to take over, or to save, on a host that does much else
 LINK = 100_000_000  # bits a second: 375 MB take 30 seconds
-# Each step makes all of its 450 MB new, so nothing of an earlier save is of use to the last one.
-HEAVY = PROGRAM.replace("os.urandom(1 << 20) * 24", "os.urandom(450 << 20)").replace(
-    "    table[i * 4096 % len(table)] = h[0]\n", "    table[:] = os.urandom(len(table))\n"
+# Each step changes each page of its 450 MB, so nothing of an earlier save is of use to the last one.
+TABLE, WRITE = "table = bytearray(os.urandom(1 << 20) * 24)\n", "    table[i * 4096 % len(table)] = h[0]\n"
+BEGIN = 'to, h = os.fdopen(write, "w", buffering=1), b"begin"\n'
+HEAVY = (
+    PROGRAM.replace(TABLE, "")
+    .replace(BEGIN, f"{BEGIN}table = bytearray(os.urandom(450 << 20))\n")  # of one process alone
+    .replace(WRITE, "    table[::4096] = h[:1] * (len(table) // 4096)\n")
 )
+assert all(part in PROGRAM for part in (TABLE, WRITE, BEGIN))
 
 
 def test_what_fits_drains_and_what_does_not_goes_on_from_its_last_image(made: terraformed.Runs, tmp_path: Path) -> None:
     with surf(tmp_path, link=LINK, run=made["defaults"], notice_seconds=0) as world:
-        small, heavy = world.submit(6000), world.submit(90, pause=0.2, text=HEAVY, name="heavy", memory_bytes=2 << 30)
-        tell(world, small, heavy)
-        for job in (small, heavy):
-            ended = world.wait_end(job, 600)
-            assert (ended["state"], ended["exit_code"]) == ("succeeded", 0)
-            world.assert_identical(job)
-            world.assert_one_owner(job)
-        world.wait(lambda: not world.left(), "VMs, disks and uploads gone")
-        refused = {a for a in world.gce.identity.asked if not a.allowed and a.account == CONTROLLER}
-        assert not refused, "the rights that Terraform gives suffice"
+        small, heavy = world.submit(4000), world.submit(900, pause=0.2, text=HEAVY, name="heavy", memory_bytes=2 << 30)
+        for job in (heavy, small):
+            saved(world, job)
+        first, cut = runs(world, small, 1), runs(world, heavy, 1)
+        world.preempt(first["instance"], NOTICE_SECONDS)
+        world.preempt(cut["instance"], NOTICE_SECONDS)
+        runs(world, small, 2)
+        runs(world, heavy, 2)
+        assert (drained(world, small, first), drained(world, heavy, cut)) == (True, False)
+        ends_well(world, small, heavy)
 
 
-def tell(world: Surf, small: str, heavy: str) -> None:
-    """The story, each event when what came before it has been dealt with."""
-    for job in (heavy, small):
+def test_exhausted_zones_a_standard_vm_and_back(made: terraformed.Runs, tmp_path: Path) -> None:
+    with surf(tmp_path, run=made["defaults"]) as world:
+        job, exhausted = world.submit(2600), world.gce.cloud.spot_exhausted
+        first = runs(world, job, 1)
+        assert first["market"] == "spot"
+
+        # The zone is exhausted: another one is found.
+        exhausted.add((first["zone"], KIND))
         saved(world, job)
-    first, cut = runs(world, small, 1), runs(world, heavy, 1)
-    world.preempt(first["instance"], NOTICE_SECONDS)
-    world.preempt(cut["instance"], NOTICE_SECONDS)
-    second = runs(world, small, 2)
-    runs(world, heavy, 2)
-    assert (drained(world, small, first), drained(world, heavy, cut)) == (True, False)
+        world.preempt(first["instance"], NOTICE_SECONDS)
+        second = runs(world, job, 2)
+        assert second["market"] == "spot" and second["zone"] != first["zone"]
 
-    # The zone is exhausted: another one is found.
-    world.gce.cloud.spot_exhausted.add((second["zone"], KIND))
-    saved(world, small)
-    world.preempt(second["instance"], NOTICE_SECONDS)
-    third = runs(world, small, 3)
-    assert third["market"] == "spot" and third["zone"] != second["zone"]
+        # Spot is exhausted everywhere: a standard VM, and back as soon as there is some.
+        exhausted.update((zone, KIND) for zone in ZONES)
+        saved(world, job)
+        world.preempt(second["instance"], NOTICE_SECONDS)
+        assert runs(world, job, 3)["market"] == "on-demand"
+        exhausted.clear()
+        assert runs(world, job, 4)["market"] == "spot"
+        assert len(world.gce.cloud.made) == 4, "a refusal is no VM, and no order was carried out twice"
+        ends_well(world, job)
 
-    # Spot is exhausted everywhere: a standard VM, and back as soon as there is some.
-    world.gce.cloud.spot_exhausted.update((zone, KIND) for zone in ZONES)
-    saved(world, small)
-    world.preempt(third["instance"], NOTICE_SECONDS)
-    assert runs(world, small, 4)["market"] == "on-demand"
-    world.gce.cloud.spot_exhausted.clear()
-    assert runs(world, small, 5)["market"] == "spot"
+
+def ends_well(world: Surf, *jobs: str) -> None:
+    """Identical, nothing left over, and the rights that Terraform gives sufficed."""
+    for job in jobs:
+        ended = world.wait_end(job, 600)
+        assert (ended["state"], ended["exit_code"]) == ("succeeded", 0)
+        world.assert_identical(job)
+        world.assert_one_owner(job)
+    world.wait(lambda: not world.left(), "VMs, disks and uploads gone")
+    assert not {a for a in world.gce.identity.asked if not a.allowed and a.account == CONTROLLER}
 
 
 def runs(world: Surf, job: str, least: int) -> dict[str, Any]:

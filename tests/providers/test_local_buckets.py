@@ -42,7 +42,8 @@ def test_a_bucket_is_read_and_never_written_and_the_store_keeps_its_scope(tmp_pa
                 refused()
         assert store.get("jobs/j/x") == b"store/jobs/j"
         assert (tmp_path / "lab/reads/x").exists()
-        assert open_store("s3://elsewhere", options).get("x") is None
+        with pytest.raises(StoreError, match="the buckets here are lab, store"):
+            open_store("s3://elsewhere", options).get("x")
     finally:
         gateway.shutdown()
         thread.join()

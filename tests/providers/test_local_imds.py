@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
-from spotsurfer_providers.local.box.metadata_aws import Metadata, MetadataServer
+from spotsurfer_providers.local.box.metadata_aws import Metadata
 from spotsurfer_providers.local.box.network import listening_socket
 
 BASE = "/latest/meta-data/"
@@ -25,7 +25,7 @@ def metadata() -> Metadata:
 @pytest.fixture
 def port(metadata: Metadata) -> Iterator[int]:
     listening = listening_socket("127.0.0.1", 0)
-    server = MetadataServer(listening, metadata)
+    server = metadata.server(listening)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield listening.getsockname()[1]

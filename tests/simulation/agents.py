@@ -93,7 +93,7 @@ class Metadata:
 
     def notice(self) -> ServiceNotice | None:
         noticed = self._host.noticed_at
-        left = None if noticed is None else NOTICE_SECONDS - (self._host.now - noticed)
+        left = None if noticed is None else self._host.notice_seconds - (self._host.now - noticed)
         return None if left is None else ServiceNotice("interruption", self._host.machine.id, left)
 
     def instance(self) -> str:
@@ -116,6 +116,7 @@ class Agent:
         self.now = 0.0
         self.cut = 0
         self.noticed_at: float | None = None
+        self.notice_seconds = float(NOTICE_SECONDS)
         setup = min(SETUP_SECONDS, work / 2) if self.job.endswith("1") else 0.0
         code = 7 if rand.random() < chances.command_fails else 0
         self.shim = Shim(lambda: self.now, length=work, codes=[0, code] if setup else [], exit_code=code, before=setup)

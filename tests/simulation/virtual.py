@@ -143,7 +143,7 @@ class Cloud:
             return
         if spot and m.agent.noticed_at is None and self.rand.random() < self.chances.notice:
             m.agent.noticed_at = age
-        over = m.agent.noticed_at is not None and age - m.agent.noticed_at >= NOTICE_SECONDS
+        over = m.agent.noticed_at is not None and age - m.agent.noticed_at >= m.agent.notice_seconds
         if over or (self.rand.random() < self.chances.killed and not m.sure):
             self.end(m, reclaimed=spot)
             return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -35,7 +34,7 @@ class CloudBoxes:
         self._home.make()
         self._clock = SystemClock()
         self._watched: dict[str, Changed] = {}  # by box
-        self._lock = threading.Lock()
+        self._lock, self._closed = threading.Lock(), threading.Event()
         threading.Thread(target=self._watch, daemon=True).start()
 
     def start(self, record: BoxRecord, changed: Changed, wanted: Callable[[], bool]) -> None:
@@ -45,6 +44,9 @@ class CloudBoxes:
         with self._home.launching():
             if wanted():
                 make_box(self._home, record)
+                return
+        with self._lock:
+            self._watched.pop(record.id, None)
 
     def lives(self, box: str) -> bool:
         """Whether it was started, and its end is not known yet."""
@@ -80,12 +82,12 @@ class CloudBoxes:
 
     def close(self) -> None:
         """End all boxes of this folder, whoever made them."""
+        self._closed.set()
         clean(self.state)
         reap()
 
     def _watch(self) -> None:
-        while True:
-            time.sleep(LOOK_SECONDS)
+        while not self._closed.wait(LOOK_SECONDS):
             with self._lock:
                 watched = list(self._watched.items())
             for box, changed in watched:

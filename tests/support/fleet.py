@@ -117,6 +117,7 @@ class Fleet:
     path: Path
     config: Path
     environment: dict[str, str] | None = None  # of the controller; None: that of the tests
+    launcher: Sequence[str] = ()  # a command that starts the controller's
     controller: subprocess.Popen[bytes] | None = None
     steps: dict[str, int] = field(default_factory=dict)
 
@@ -133,7 +134,7 @@ class Fleet:
     def start(self) -> None:
         """Start the controller; it answers when this returns."""
         with (self.path / "controller.log").open("ab") as log:
-            command = [sys.executable, "-m", "spotsurfer", "--config", str(self.config), "serve"]
+            command = [*self.launcher, sys.executable, "-m", "spotsurfer", "--config", str(self.config), "serve"]
             self.controller = subprocess.Popen(
                 command, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
@@ -321,13 +322,19 @@ def baked_runtimes(path: Path) -> Path:
 
 
 @contextmanager
-def fleet(path: Path, interval: float = 3, config: str = CONFIG, environment: dict[str, str] | None = None) -> Iterator[Fleet]:
+def fleet(
+    path: Path,
+    interval: float = 3,
+    config: str = CONFIG,
+    environment: dict[str, str] | None = None,
+    launcher: Sequence[str] = (),
+) -> Iterator[Fleet]:
     """A running controller; at the end everything is stopped and nothing may be left."""
     levels.only_for_real_tests("boxes")
     path.mkdir(parents=True, exist_ok=True)
     file = path / "spotsurfer.toml"
     file.write_text(patient(config).format(data=path / "data", interval=interval, runtimes=baked_runtimes(path)))
-    made = Fleet(path, file, environment)
+    made = Fleet(path, file, environment, launcher)
     try:
         made.start()
         yield made

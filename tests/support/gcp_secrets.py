@@ -48,7 +48,8 @@ class _Handler(BaseHTTPRequestHandler):
         name = found[1]
         if re.fullmatch(ACCESS["parameters"]["name"]["pattern"], name) is None:
             return self._error(400, f"{name} does not match the pattern of the parameter")
-        if self.headers["Authorization"] != f"Bearer {TOKEN}":
+        token = self.headers["Authorization"].removeprefix("Bearer ")
+        if token != TOKEN and token.count(".") != 2:  # nor an assertion that an account signed itself
             return self._error(401, "no token")
         server.asked.append(name)
         value = server.versions.get(name, 404)

@@ -42,6 +42,7 @@ class Cloud(Protocol):
 
     def machines(self) -> Sequence[tuple[str, str, str, str]]:
         """All that were ever made: instance, job, attempt, token."""
+        ...
 
 
 @dataclass

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from spotsurfer_wire.store.obstore import secrets_in
+from spotsurfer_wire.store.obstore import has_credentials
 
 from spotsurfer.model.errors import Invalid, ProviderError
 from spotsurfer.model.job import InstanceId
@@ -147,7 +147,7 @@ def store_access_is_complete(bench: Bench) -> None:
     )
     if not access.renewed:
         return
-    assert not secrets_in(access.options), "credentials that are renewed are in user-data too"
+    assert not has_credentials(access.options), "credentials that are renewed are in user-data too"
     given = bench.provider.credentials("some-job", 1, ())
     assert given.values and all(isinstance(v, str) for v in given.values.values()), "credentials are not text"
     assert not any(v in repr(given) for v in given.values.values()), "credentials can be printed"

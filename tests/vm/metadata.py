@@ -17,7 +17,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from spotsurfer_providers.local.box.metadata_aws import Metadata, MetadataHandler, MetadataServer
+from spotsurfer_providers.local.box.metadata_aws import Metadata, MetadataHandler
+from spotsurfer_providers.local.box.metadata_server import MetadataServer
 from spotsurfer_providers.local.box.network import CLOUD_ADDRESS, GATEWAY_PORT
 from spotsurfer_providers.local.box.supervisor import Forward
 
@@ -48,8 +49,7 @@ def read(file: Path) -> dict[str, Any]:
 def serve(file: Path) -> None:
     """Answer with what the file says; it may change."""
     told = Metadata(**read(file))
-    server = MetadataServer(socket.create_server((ADDRESS, 80)), told)
-    server.RequestHandlerClass = Handler
+    server = MetadataServer(socket.create_server((ADDRESS, 80)), told, Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     seen = file.stat().st_mtime_ns
     while True:

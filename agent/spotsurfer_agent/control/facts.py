@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from spotsurfer_wire.messages import Desired, Fit, Head, SaveFacts
+from spotsurfer_wire.final_save_forecast import Fit
+from spotsurfer_wire.messages import Desired, Head, SaveFacts
 
 from spotsurfer_agent.ports.engine import Status, WorkloadState
 

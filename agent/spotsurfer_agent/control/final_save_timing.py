@@ -13,6 +13,8 @@ Every save leaves a `Sample`. Five things are read from the samples, each on the
 What the job's memory grew by since the last save comes on top: it is part of the image now, and no base has it.
 
 A final save keeps the job frozen until it is durable, so its length is the first half of a move's pause.
+
+Whether a final save is worth a try is read on the other side (`_at_best`): only what was never faster is given up.
 """
 
 from __future__ import annotations
@@ -21,12 +23,12 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from spotsurfer_wire.messages import Fit, SaveFacts
+from spotsurfer_wire.final_save_forecast import SAFETY, Fit
+from spotsurfer_wire.messages import SaveFacts
 
 from spotsurfer_agent.control.state_file import StateFile
 
 SAMPLES_MAX = 16  # older ones say little about what the job does now
-SAFETY = 1.5  # a forecast is held against the window, and a final save begun, with this factor
 RESERVE_SECONDS_MIN = 10.0  # a machine that is about to go may be slow in everything, also in a save that took no time before
 SEND_BYTES_MIN = 4 << 20  # a save with less to send says nothing about the link
 TAIL_SECONDS = 0.2  # until measured
@@ -34,6 +36,7 @@ AGE_SECONDS_MAX = 7 * 86400.0  # a base older than that is not asked about
 INTERVAL_SECONDS_MIN = 30.0  # saves are never made to follow each other faster than that
 STEPS = 24  # of bisecting an age: far below a second
 AGAIN_SECONDS = 5.0  # a forecast changes with the age of the base, slowly
+NEAR_AGE = 1.5  # a save says how much is new with a base at most so many times older or younger
 WHOLE_SHARE = 0.9  # a first save that sends more of its image than this knew nothing of its base
 
 
@@ -48,6 +51,11 @@ class Sample:
     durable_seconds: float  # freeze to committed
     start_seconds: float = 0.0  # order to freeze
     resident_bytes: float | None = None  # what the job had in memory then; None = not known, or no part of the image
+
+    @property
+    def share(self) -> float:
+        """Which part of the image was sent."""
+        return min(self.sent_bytes / self.image_bytes, 1.0)
 
     def to_row(self) -> list[float | None]:
         """For a file."""
@@ -99,6 +107,11 @@ class Model:
         return below[1] + part * (above[1] - below[1])
 
     @property
+    def known_from_seconds(self) -> float:
+        """The youngest base that was seen: with a younger one as much may be new, so no more is promised."""
+        return self.curve[0][0] if self.curve else 0.0
+
+    @property
     def frozen_seconds(self) -> float:
         """Reading the whole image."""
         return self.image_bytes / self.freeze_bytes_per_second
@@ -118,17 +131,16 @@ class Model:
 
 def learn(samples: Sequence[Sample], resident_bytes: float | None = None) -> Model | None:
     """The model of these samples, newest last; None without samples. `resident_bytes`: what the job has in memory now."""
-    good = [s for s in samples[-SAMPLES_MAX:] if s.image_bytes > 0 and s.durable_seconds > 0]
+    good = _good(samples)
     if not good:
         return None
-    rests = [(s.sent_bytes, max(s.durable_seconds - s.frozen_seconds, 1e-3)) for s in good]
-    tail = min(TAIL_SECONDS, *(seconds for _, seconds in rests))
+    tail = min(TAIL_SECONDS, *(_rest(s) for s in good))
     then = good[-1].resident_bytes
     grown = int(max(resident_bytes - then, 0.0)) if resident_bytes is not None and then is not None else 0
     return Model(
         image_bytes=good[-1].image_bytes + grown,
-        freeze_bytes_per_second=_slow([s.image_bytes / max(s.frozen_seconds, 1e-3) for s in good]),
-        send_bytes_per_second=_send_rate(rests),
+        freeze_bytes_per_second=_slow(_freeze_rates(good)),
+        send_bytes_per_second=_slow(_telling_rates(good)),
         tail_seconds=tail,
         start_seconds=max(s.start_seconds for s in good),
         curve=_curve(good),
@@ -141,16 +153,30 @@ def _slow(rates: Sequence[float]) -> float:
     return sorted(rates)[(len(rates) - 1) // 2]
 
 
-def _send_rate(rests: Sequence[tuple[int, float]]) -> float:
-    largest = max(sent for sent, _ in rests)
-    telling = [sent / seconds for sent, seconds in rests if sent >= max(largest / 2, 1)]
+def _good(samples: Sequence[Sample]) -> list[Sample]:
+    return [s for s in samples[-SAMPLES_MAX:] if s.image_bytes > 0 and s.durable_seconds > 0]
+
+
+def _rest(s: Sample) -> float:
+    """Seconds from the end of the freeze to committed."""
+    return max(s.durable_seconds - s.frozen_seconds, 1e-3)
+
+
+def _freeze_rates(samples: Sequence[Sample]) -> list[float]:
+    return [s.image_bytes / max(s.frozen_seconds, 1e-3) for s in samples]
+
+
+def _telling_rates(samples: Sequence[Sample]) -> list[float]:
+    """Bytes a second of the saves that say something about the link."""
+    largest = max(s.sent_bytes for s in samples)
+    telling = [s.sent_bytes / _rest(s) for s in samples if s.sent_bytes >= max(largest / 2, 1)]
     if largest < SEND_BYTES_MIN:  # too little to divide by: as fast as it was, and no slower than that little allows
-        return max(max(telling, default=1.0), SEND_BYTES_MIN / TAIL_SECONDS)
-    return _slow(telling)
+        return [max(*telling, 1.0, SEND_BYTES_MIN / TAIL_SECONDS)]
+    return telling
 
 
 def _curve(samples: Sequence[Sample]) -> tuple[tuple[float, float], ...]:
-    points = sorted((s.age_seconds, min(s.sent_bytes / s.image_bytes, 1.0)) for s in samples if s.age_seconds)
+    points = sorted((s.age_seconds, s.share) for s in samples if s.age_seconds)
     curve: list[tuple[float, float]] = []
     most = 0.0
     for age, share in points:
@@ -189,7 +215,25 @@ def forecast(
         base_age_max_seconds=oldest,
         interval_seconds=interval,
         hastened=interval != window.interval_seconds,
+        enough_seconds=model.whole_seconds(max(base_age_seconds, model.known_from_seconds)) + window.margin_seconds,
+        least_seconds=min(_at_best(samples, base_age_seconds, model), model.start_seconds + now),
     )
+
+
+def _at_best(samples: Sequence[Sample], base_age_seconds: float, model: Model) -> float:
+    """Order to committed if everything goes as well as it ever did. What is not known takes no time.
+
+    New is as little as ever with a base about as old as this one, else with an older one, else with the oldest: of that a part
+    in proportion to the age. What the job grew by packs no better than its image when most of that was sent.
+    """
+    good = _good(samples)
+    aged = sorted((base_age_seconds / s.age_seconds, s.share) for s in good if s.age_seconds)
+    near = [x for x in aged if 1 / NEAR_AGE <= x[0] <= NEAR_AGE]
+    told = near or [x for x in aged if x[0] < 1] or aged[:1]
+    least = min((share * min(older, 1.0) for older, share in told), default=0.0)
+    sent = least * (model.image_bytes - model.grown_bytes) + max(s.share for s in good) * model.grown_bytes
+    freezing, sending = (max(rates) for rates in (_freeze_rates(good), _telling_rates(good)))
+    return min(s.start_seconds for s in good) + model.image_bytes / freezing + sent / sending
 
 
 def _judge(model: Model, room: float | None, now: float) -> tuple[float | None, str]:

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 
 from spotsurfer_wire import clock
 from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.final_save_forecast import Fit
 from spotsurfer_wire.linux import memory
-from spotsurfer_wire.messages import AgentConfig, AgentState, Fit, NearMiss, Want
+from spotsurfer_wire.messages import AgentConfig, AgentState, NearMiss, Want
 from spotsurfer_wire.store.port import FileStore
 
 from spotsurfer_agent.control.facts import (

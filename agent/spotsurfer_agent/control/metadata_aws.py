@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import email.utils
 import json
 from collections.abc import Callable
 
@@ -41,7 +40,7 @@ class Aws:
     def _other(self) -> ServiceNotice | None:
         """The other notices: the older form of an interruption, which comes with the newer one, and a mere recommendation."""
         answer = self._get(TERMINATION)
-        if answer is not None and (left := _seconds_until(answer.text.strip(), answer.date)) is not None:
+        if answer is not None and (left := _seconds_until(answer.text.strip(), answer)) is not None:
             return ServiceNotice(INTERRUPTION, answer.text.strip(), left)
         answer = self._get(RECOMMENDATION)
         return ServiceNotice(REBALANCE, answer.text.strip(), None) if answer is not None else None
@@ -86,19 +85,11 @@ def _action(answer: Answer) -> ServiceNotice | None:
         return ServiceNotice(
             INTERRUPTION, answer.text.strip(), None
         )  # it speaks of an interruption, in words that we don't know
-    return ServiceNotice(INTERRUPTION, at, _seconds_until(at, answer.date))
+    return ServiceNotice(INTERRUPTION, at, _seconds_until(at, answer))
 
 
-def _seconds_until(at: str, date: str) -> float | None:
-    """Seconds from the service's own now; our clock may be wrong, and is used only if the service sends no time."""
+def _seconds_until(at: str, answer: Answer) -> float | None:
     try:
-        end = datetime.datetime.fromisoformat(at)
+        return answer.seconds_until(datetime.datetime.fromisoformat(at))
     except ValueError:
         return None
-    end = end if end.tzinfo is not None else end.replace(tzinfo=datetime.UTC)
-    try:
-        now = email.utils.parsedate_to_datetime(date)
-    except ValueError:
-        now = clock.utc()
-    now = now if now.tzinfo is not None else now.replace(tzinfo=datetime.UTC)
-    return (end - now).total_seconds()

@@ -1,13 +1,19 @@
-"""A cloud's metadata service as the agent asks it. Dialects: `metadata_aws.py`, `metadata_google.py`."""
+"""A cloud's metadata service as the agent asks it. Dialects: `metadata_aws.py`, `metadata_google.py`,
+`metadata_azure.py`.
+"""
 
 from __future__ import annotations
 
+import datetime
+import email.utils
 import http.client
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import urlsplit
+
+from spotsurfer_wire import clock
 
 TIMEOUT_SECONDS = 2.0
 ANSWER_BYTES_MAX = 1 << 20  # Google tells all of a VM at once
@@ -47,6 +53,18 @@ class Answer:
     text: str
     date: str  # the service's own clock, empty if it sends none
     etag: str = ""  # names this content, where the service does
+
+    def seconds_until(self, moment: datetime.datetime) -> float:
+        """Seconds from the service's own now; our clock may be wrong, and is used only if the service sends no time."""
+        try:
+            now = email.utils.parsedate_to_datetime(self.date)
+        except (ValueError, OverflowError):
+            now = clock.utc()
+        return (_utc(moment) - _utc(now)).total_seconds()
+
+
+def _utc(moment: datetime.datetime) -> datetime.datetime:
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
 
 
 def ask(base_url: str, method: str, path: str, headers: Mapping[str, str], wait_seconds: float = 0.0) -> Answer:

@@ -10,12 +10,13 @@ from spotsurfer_wire import clock
 
 from spotsurfer_agent.control.facts import INTERRUPTION, Notice
 from spotsurfer_agent.control.metadata_aws import Aws
+from spotsurfer_agent.control.metadata_azure import Azure
 from spotsurfer_agent.control.metadata_google import Google
 from spotsurfer_agent.control.metadata_service import Dialect, NoticeError, ServiceNotice
 
 log = logging.getLogger(__name__)
 
-DIALECTS: dict[str, Callable[[str], Dialect]] = {"aws": Aws, "gcp": Google}
+DIALECTS: dict[str, Callable[[str], Dialect]] = {"aws": Aws, "azure": Azure, "gcp": Google}
 
 
 class UnknownDialect(ValueError):
@@ -31,7 +32,8 @@ def make_dialect(name: str, base_url: str) -> Dialect:
 
 
 class Watcher:
-    """Keeps the newest notice. An interruption stays: no cloud takes one back, and a drain must not hang on one lost answer.
+    """Keeps the newest notice. An interruption stays: clouds hardly ever take one back, and a drain must not hang on one lost
+    answer.
 
     A failure of the metadata service is logged once and otherwise has no effect.
     """

@@ -27,6 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from spotsurfer_wire.final_save_forecast import Prospect, prospect
 from spotsurfer_wire.messages import AgentState as S
 from spotsurfer_wire.messages import Want
 
@@ -198,7 +199,7 @@ def asked(s: State, f: Facts) -> bool:
 
 
 def _drain(s: State, f: Facts) -> bool:
-    return asked(s, f) or f.pressed or (f.interrupted and _time_to_go(f))
+    return asked(s, f) or f.pressed or (f.interrupted and _time_to_go(f) and not _in_vain(f))
 
 
 def _time_to_go(f: Facts) -> bool:
@@ -207,6 +208,14 @@ def _time_to_go(f: Facts) -> bool:
     if not f.rules.patient or left is None or fit is None:
         return True
     return left <= fit.reserve_seconds + (fit.live_seconds if f.busy is Task.LIVE else 0.0)  # a live save ends first
+
+
+def _in_vain(f: Facts) -> bool:
+    """A final save can't be done in time: the job runs on, for it may end. In the margin it is tried, for machines die late."""
+    left = f.notice_left_seconds
+    if f.fit is None or left is None or left <= f.rules.margin_seconds:
+        return False
+    return prospect(f.fit, left) is Prospect.LOST
 
 
 def _lost_it(_: State, f: Facts) -> bool:

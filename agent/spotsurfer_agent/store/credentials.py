@@ -20,8 +20,8 @@ from spotsurfer_wire import clock, json_codec, object_keys
 from spotsurfer_wire.json_codec import ProtocolError
 from spotsurfer_wire.messages import AgentConfig
 from spotsurfer_wire.sealed_objects import CONFIG, HOST_KEY, BadHandout, Handout, unseal_handout
-from spotsurfer_wire.store.obstore import ObstoreStore, fsync, open_store, secrets_in
-from spotsurfer_wire.store.port import FileStore, ObjectStore, StoreError
+from spotsurfer_wire.store.obstore import ObstoreStore, fsync, has_credentials, open_store
+from spotsurfer_wire.store.port import FileStore, ObjectStore, RightsUnreachable, StoreError
 
 from spotsurfer_agent.store.traffic import Counter, CountingStore
 
@@ -213,7 +213,7 @@ class StoreAccess:
 
 def own_store(url: str, options: Mapping[str, str], metadata_url: str) -> ObstoreStore:
     """The store with the machine's own rights, as its metadata service tells them."""
-    plain = {name: options[name] for name in options.keys() - secrets_in(options)}
+    plain = {name: value for name, value in options.items() if not has_credentials({name: value})}
     if urlsplit(url).scheme == "gs":
         return open_store(url, plain, GoogleAccount(metadata_url))
     # Without a key, obstore asks the metadata service (IMDSv2).
@@ -230,11 +230,17 @@ class GoogleAccount:
     metadata_url: str
 
     def __call__(self) -> Any:
-        """A `GCSCredential`. Raises OSError, HTTPException, ValueError or KeyError."""
+        """A `GCSCredential`. Raises RightsUnreachable, NoCredentials."""
         connection = http.client.HTTPConnection(urlsplit(self.metadata_url).netloc, timeout=GOOGLE_SECONDS)
-        with contextlib.closing(connection):
-            connection.request("GET", GOOGLE_ACCOUNT, headers={"Metadata-Flavor": "Google"})
-            return {"token": json.load(connection.getresponse())["access_token"], "expires_at": _LONG_AGO}
+        try:
+            with contextlib.closing(connection):
+                connection.request("GET", GOOGLE_ACCOUNT, headers={"Metadata-Flavor": "Google"})
+                answer = connection.getresponse()
+                if answer.status == 404:
+                    raise NoCredentials("this VM has no service account")
+                return {"token": json.loads(answer.read())["access_token"], "expires_at": _LONG_AGO}
+        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as e:
+            raise RightsUnreachable(f"the metadata server gives no token: {type(e).__name__}: {e}") from e
 
     def refused(self) -> None:
         """Does nothing: each request asks for the token."""

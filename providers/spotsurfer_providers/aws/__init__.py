@@ -17,6 +17,6 @@ def make(settings: Mapping[str, object], host: ProviderHost) -> AwsProvider:
     from spotsurfer_providers.aws.settings import read_settings
 
     wanted = read_settings(settings)
-    with plugins.needed_for("The provider aws"):
+    with plugins.needed_for("The provider aws", "aws"):
         from spotsurfer_providers.aws.provider import AwsProvider
     return AwsProvider(wanted, host)

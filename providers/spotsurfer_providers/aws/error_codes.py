@@ -7,8 +7,7 @@ open whether the order was carried out: the order is repeated with its token.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from botocore.exceptions import (
     BotoCoreError,
@@ -31,6 +30,7 @@ from spotsurfer.model.errors import (
     Throttled,
     UnknownToProvider,
 )
+from spotsurfer_providers import cloud_errors
 
 MISMATCH = "IdempotentParameterMismatch"  # an earlier call used the token with other parameters: see AwsProvider.launch
 TERMINATED = "IdempotentInstanceTerminated"  # the instance of this token has ended
@@ -171,7 +171,7 @@ _CODES: dict[type[ProviderError], tuple[str, ...]] = {
         "VPCIdNotSpecified",
     ),
 }
-KINDS: dict[str, type[ProviderError]] = {code: kind for kind, codes in _CODES.items() for code in codes}
+KINDS = cloud_errors.by_code(_CODES)
 
 # Errors of botocore itself, before any call.
 NO_CREDENTIALS = (
@@ -191,25 +191,18 @@ REMEDIES: dict[type[ProviderError], str] = {
 }
 
 
-@contextmanager
-def calling(what: str) -> Iterator[None]:
+def calling(what: str) -> AbstractContextManager[None]:
     """Turns every exception of botocore inside into ProviderError or a child of it, with a sentence."""
-    try:
-        yield
-    except (ClientError, BotoCoreError, ResponseParserError) as e:  # the last is botocore's, but no BotoCoreError
-        raise translated(e, what) from e
-    except (LookupError, TypeError, ValueError, AttributeError) as e:
-        raise ProviderError(f"{what}: AWS answered something that can't be read ({type(e).__name__}: {e})") from e
+    # The last is botocore's, but no BotoCoreError.
+    return cloud_errors.calling(what, "AWS", (ClientError, BotoCoreError, ResponseParserError), translated)
 
 
 def translated(error: ClientError | BotoCoreError | ResponseParserError, what: str) -> ProviderError:
     """Our error for one of botocore's."""
     if isinstance(error, ClientError):
-        kind = KINDS.get(code_of(error), ProviderError)
         text = error.response.get("Error", {}).get("Message") or "no message"
-        return kind(_with_remedy(f"{what}: {code_of(error)}: {text.rstrip('.')}", kind))
-    kind = CredentialsExpired if isinstance(error, NO_CREDENTIALS) else ProviderError
-    return kind(_with_remedy(f"{what}: {error}", kind))
+        return _error(KINDS.get(code_of(error), ProviderError), what, f"{code_of(error)}: {text}")
+    return _error(CredentialsExpired if isinstance(error, NO_CREDENTIALS) else ProviderError, what, str(error))
 
 
 def code_of(error: ClientError) -> str:
@@ -217,6 +210,5 @@ def code_of(error: ClientError) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
-def _with_remedy(text: str, kind: type[ProviderError]) -> str:
-    remedy = REMEDIES.get(kind)
-    return f"{text}; {remedy}" if remedy else text
+def _error(kind: type[ProviderError], what: str, said: str) -> ProviderError:
+    return cloud_errors.error(kind, what, said, REMEDIES)

@@ -10,6 +10,7 @@ from typing import Any
 from spotsurfer_wire import object_keys
 from spotsurfer_wire.input_addresses import OwnStore
 from spotsurfer_wire.object_keys import KeyRights
+from spotsurfer_wire.store.port import RightsUnreachable
 
 from spotsurfer.model.errors import ConfigError, Invalid
 from spotsurfer_providers.bucket_rights import Read, bucket_and_prefix, reads, summed_up
@@ -30,11 +31,16 @@ class Chain:
         self._session = session
 
     def __call__(self) -> Any:
-        """An `S3Credential`. Raises NoCredentials, and botocore's errors if the chain is broken."""
-        found = self._session.get_credentials()
-        if found is None:
-            raise NoCredentials("no AWS credentials: set AWS_PROFILE, or see `aws sts get-caller-identity`")
-        now = found.get_frozen_credentials()
+        """An `S3Credential`. Raises NoCredentials, RightsUnreachable, and botocore's errors if the chain is broken."""
+        from botocore.exceptions import HTTPClientError
+
+        try:
+            found = self._session.get_credentials()
+            if found is None:
+                raise NoCredentials("no AWS credentials: set AWS_PROFILE, or see `aws sts get-caller-identity`")
+            now = found.get_frozen_credentials()
+        except HTTPClientError as e:
+            raise RightsUnreachable(str(e)) from e
         # Already expired: so each request asks here, and botocore decides when to renew.
         return {
             "access_key_id": now.access_key,

@@ -1,4 +1,4 @@
-"""Prices of a past date: EC2's instance types of us-east-1, Compute Engine's of all regions; transfer. See README.md here."""
+"""Prices of a past date: EC2's instance types of us-east-1, and transfer. See README.md here."""
 
 from __future__ import annotations
 
@@ -44,17 +44,6 @@ def instance_types() -> MappingProxyType[str, InstanceType]:
     """All types with a price, by name."""
     types = (_type(row) for row in _rows("us_east_1.csv.gz") if row["ondemand_usd_per_hour_us_east_1"])
     return MappingProxyType({t.name: t for t in types})
-
-
-@functools.cache
-def google_prices() -> MappingProxyType[tuple[str, str], tuple[int, int | None]]:
-    """Of each (region, machine type) of Compute Engine the standard and the spot price, in micro-dollars an hour."""
-    return MappingProxyType(
-        {
-            (row["region"], row["machine_type"]): (_usd(row["ondemand_usd_per_hour"]), _usd(row["spot_usd_per_hour"]) or None)
-            for row in _rows("google_prices.csv.gz")
-        }
-    )
 
 
 @functools.cache

@@ -17,6 +17,6 @@ def make(settings: Mapping[str, object], host: ProviderHost) -> GcpProvider:
     from spotsurfer_providers.gcp.settings import read_settings
 
     wanted = read_settings(settings)
-    with plugins.needed_for("The provider gcp"):  # takes two seconds, so nobody else imports it
+    with plugins.needed_for("The provider gcp", "gcp"):  # takes two seconds, so nobody else imports it
         from spotsurfer_providers.gcp.provider import GcpProvider
     return GcpProvider(wanted, host)

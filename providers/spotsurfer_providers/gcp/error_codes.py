@@ -8,8 +8,8 @@ the order is repeated with its name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from google.api_core.exceptions import GoogleAPICallError, GoogleAPIError
@@ -26,6 +26,7 @@ from spotsurfer.model.errors import (
     Throttled,
     UnknownToProvider,
 )
+from spotsurfer_providers import cloud_errors
 
 EXISTS = "alreadyExists"  # an earlier call used the name: see GcpProvider.launch
 UNKNOWN_ZONE = "Unknown zone"  # in the text of an `invalid`
@@ -82,7 +83,7 @@ _CODES[ProviderError] = (
     "resourceNotReady", "RESOURCE_NOT_READY", "resourceInUseByAnotherResource", "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
     "backendError", "internalError", "INTERNAL_ERROR",
 )  # fmt: skip
-KINDS: dict[str, type[ProviderError]] = {code: kind for kind, codes in _CODES.items() for code in codes}
+KINDS = cloud_errors.by_code(_CODES)
 # Where an answer has no reason that we know: by its status.
 STATUSES: dict[int, type[ProviderError]] = {
     400: Invalid, 401: CredentialsExpired, 403: ProviderDenied, 404: UnknownToProvider, 429: Throttled,
@@ -97,22 +98,17 @@ REMEDIES: dict[type[ProviderError], str] = {
 }  # fmt: skip
 
 
-@contextmanager
-def calling(what: str) -> Iterator[None]:
+def calling(what: str) -> AbstractContextManager[None]:
     """Turns every exception of Google's libraries inside into ProviderError or a child of it, with a sentence."""
-    try:
-        yield
-    except (GoogleAPIError, GoogleAuthError, RequestException) as e:
-        raise translated(e, what) from e
-    except (LookupError, TypeError, ValueError, AttributeError) as e:
-        raise ProviderError(f"{what}: Google answered something that can't be read ({type(e).__name__}: {e})") from e
+    return cloud_errors.calling(what, "Google", (GoogleAPIError, GoogleAuthError, RequestException), translated)
 
 
 def translated(error: Exception, what: str) -> ProviderError:
     """Our error for one of the libraries'."""
     if isinstance(error, GoogleAuthError):
         passes = isinstance(error, TransportError) or error.retryable
-        return _made(ProviderError if passes else CredentialsExpired, what, str(error))
+        # Its other arguments may be Google's whole answer, with a token in it.
+        return _made(ProviderError if passes else CredentialsExpired, what, str(error.args[0] if error.args else error))
     if not isinstance(error, GoogleAPICallError):
         return _made(ProviderError, what, str(error))
     code = code_of(error)
@@ -141,6 +137,4 @@ def of_operation(errors: Sequence[Any], what: str) -> ProviderError:
 
 
 def _made(kind: type[ProviderError], what: str, said: str) -> ProviderError:
-    remedy = REMEDIES.get(kind)
-    text = f"{what}: {said.rstrip('.')}"
-    return kind(f"{text}; {remedy}" if remedy else text)
+    return cloud_errors.error(kind, what, said, REMEDIES)

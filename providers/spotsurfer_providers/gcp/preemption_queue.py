@@ -24,7 +24,6 @@ METHODS: Mapping[str, tuple[NoticeKind, str]] = {
     "compute.instances.preempted": (NoticeKind.INTERRUPTION, "Google takes it"),
     "compute.instances.terminateOnHostMaintenance": (NoticeKind.INTERRUPTION, "Google stops it, for maintenance of its host"),
     "compute.instances.hostError": (NoticeKind.STATE, "its host failed"),
-    "compute.instances.guestTerminate": (NoticeKind.STATE, "it switched itself off"),
 }
 
 

@@ -63,7 +63,7 @@ STATES = {
     "TERMINATED": InstanceState.STOPPING,
     "DEPROVISIONING": InstanceState.STOPPING,
 }
-PREEMPTED, DELETED = "compute.instances.preempted", "delete"  # kinds of operations that end a VM
+PREEMPTED, DELETED, ORDERED = "compute.instances.preempted", "delete", "insert"  # operations; the last ends a VM if it fails
 
 
 def view_of(found: Any) -> InstanceView:
@@ -94,9 +94,10 @@ def _entries(page: Any) -> tuple[list[Any], bool]:
 # ---- Provider
 
 USE_SUBNET, USE_ADDRESS = "compute.subnetworks.use", "compute.subnetworks.useExternalIp"
-ACT_AS = "iam.serviceAccounts.actAs"
+ACT_AS, CONSUME = "iam.serviceAccounts.actAs", "pubsub.subscriptions.consume"
 TOKEN_SECONDS = 3600  # Google's limit for a token of another account
-ORDER_SECONDS, ORDER_TRIES = 12.0, 3  # for which a launch waits for its operation
+ORDER_SECONDS = 3.0  # for which a launch waits for its operation, while all others wait for their turn
+END_UNKNOWN_SECONDS = 600.0  # for which a VM that is missing may come back; then it has ended, whatever Google tells
 FAILED_MAX = 1000  # orders of which that is remembered
 END_PAGES_MAX = 20  # of operations, the newest first
 DONE = compute_v1.Operation.Status.DONE
@@ -115,9 +116,10 @@ class GcpProvider:
         self.boot = boot_bucket(host.store_url, settings.boot_url, store_access.SCHEMES, options)
         self._settings = settings
         self._host = host
-        self._gcp = Clients(settings)
+        self._gcp = Clients(settings.endpoint_url)
         self._market = VmMarket(settings, self._gcp, host.clock)
         self._last_seen: dict[InstanceId, InstanceView] = {}  # Google lists no VM that has ended
+        self._missing: dict[InstanceId, datetime] = {}  # since when no listing had them
         self._ended: dict[InstanceId, InstanceView] = {}
         self._failed: dict[str, str] = {}  # token -> the operation by which its last order failed
         self._early_seconds = settings.notice_seconds
@@ -150,8 +152,9 @@ class GcpProvider:
         return self._launched(plan)
 
     def rehearse(self, plan: LaunchPlan) -> str:
-        """Whether the account may use the subnetwork and run VMs as the machine's account. Raises ProviderDenied, Invalid.
+        """Whether the account may use the subnetwork, see how VMs ended, and run VMs as the machine's account.
 
+        Raises ProviderDenied, Invalid.
         Google has no dry run, and no answer to who may make VMs of some names.
         """
         vm_request.vm(plan, self._settings, self._host.family, self._early_seconds)
@@ -159,9 +162,12 @@ class GcpProvider:
         subnet = subnet if subnet.startswith("projects/") else f"projects/{self._settings.project}/{subnet}"
         use = [USE_SUBNET, *([USE_ADDRESS] if self._settings.external_address else [])]
         self._need("compute", f"/compute/v1/{subnet}/testIamPermissions", subnet, use)
+        self._ends([InstanceId(plan.token)], pages_max=1)
         account = f"projects/-/serviceAccounts/{self._settings.machine_account}"
         self._need("iam", f"/v1/{account}:testIamPermissions", account, [ACT_AS])
-        return "whether VMs may be made shows at the first order"
+        if (subscription := self._settings.preemptions) is not None:
+            self._need("pubsub", f"/v1/{subscription}:testIamPermissions", subscription, [CONSUME])
+        return f"prices of {self._market.prices.date}; whether VMs may be made shows at the first order"
 
     def _need(self, service: str, path: str, resource: str, wanted: Sequence[str]) -> None:
         with calling(f"testIamPermissions of {resource}"):
@@ -189,31 +195,29 @@ class GcpProvider:
                     if error_codes.code_of(e) != EXISTS:
                         raise
                     return self._ordered(plan, is_done=False)
+            operation = self._waited(operation, plan.pool.zone)
+            if operation.error.errors:
+                self._failed[plan.token] = operation.name
+                if len(self._failed) > FAILED_MAX:
+                    del self._failed[next(iter(self._failed))]
+                raise error_codes.of_operation(operation.error.errors, what)
         except UnknownToProvider as e:  # an image, a subnetwork, an account
             raise Invalid(str(e)) from e
-        operation = self._waited(operation, plan.pool.zone)
-        if operation.error.errors:
-            self._failed[plan.token] = operation.name
-            if len(self._failed) > FAILED_MAX:
-                del self._failed[next(iter(self._failed))]
-            raise error_codes.of_operation(operation.error.errors, what)
         return self._ordered(plan, is_done=operation.status == DONE)
 
     def _id(self, plan: LaunchPlan) -> InstanceId:
         return InstanceId(vm_id(vm_request.name_of(plan.token), plan.pool.zone))
 
     def _waited(self, operation: Any, zone: str) -> Any:
-        """The operation when it is done, or as it is after some seconds. `wait` may answer at once, says its reference."""
-        for _ in range(ORDER_TRIES):
-            if operation.status == DONE:
-                break
-            request = compute_v1.WaitZoneOperationRequest(project=self._settings.project, zone=zone, operation=operation.name)
-            try:
-                with calling("wait"):
-                    operation = self._gcp.operations.wait(request, retry=None, timeout=ORDER_SECONDS / ORDER_TRIES)
-            except ProviderError:  # it goes on all the same: the listing will tell
-                continue
-        return operation
+        """The operation when it is done, or as it is after some seconds. A refusal that comes later is told by `_ends`."""
+        if operation.status == DONE:
+            return operation
+        request = compute_v1.WaitZoneOperationRequest(project=self._settings.project, zone=zone, operation=operation.name)
+        try:
+            with calling("wait"):
+                return self._gcp.operations.wait(request, retry=None, timeout=ORDER_SECONDS)
+        except ProviderError:  # it goes on all the same: the listing will tell
+            return operation
 
     def _ordered(self, plan: LaunchPlan, *, is_done: bool) -> InstanceView:
         """The VM of an order that was taken, now or before. One that is not there any more has ended, if the order is done."""
@@ -266,7 +270,8 @@ class GcpProvider:
     def _note_ended(self, found: Mapping[InstanceId, InstanceView]) -> bool:
         """VMs that were there and are not: one question tells how they ended. False: it could not be asked.
 
-        One of which Google tells no end is left out, and asked for again: listings may lag.
+        One of which Google tells no end is left out, and asked for again: listings may lag. An order that failed late is told
+        as one that Google took: it had no room for it.
         """
         now = self._host.clock.now()
         gone = {id_: view for id_, view in self._last_seen.items() if id_ not in found}
@@ -275,29 +280,33 @@ class GcpProvider:
         except ProviderError as e:
             log.warning("ends.unknown", reason=str(e))
             return False
+        self._missing = {id_: self._missing.get(id_, now) for id_ in gone}
+        forgotten = {id_ for id_, since in self._missing.items() if (now - since).total_seconds() > END_UNKNOWN_SECONDS}
+        ends = {**{id_: (self._missing[id_], DELETED) for id_ in forgotten}, **ends}
         for id_, (at, kind) in ends.items():
-            ended_at, reclaimed = max(at, gone[id_].launched_at), kind == PREEMPTED
+            ended_at, reclaimed = max(at, gone[id_].launched_at), kind != DELETED
             self._ended[id_] = replace(gone[id_], state=InstanceState.GONE, ended_at=ended_at, reclaimed=reclaimed)
         self._last_seen = {**{id_: view for id_, view in gone.items() if id_ not in ends}, **found}
         self._ended = {id_: v for id_, v in self._ended.items() if id_ not in found and _age(v, now) < ENDED_SECONDS}
         return True
 
-    def _ends(self, gone: Collection[InstanceId]) -> dict[InstanceId, tuple[datetime, str]]:
+    def _ends(self, gone: Collection[InstanceId], pages_max: int = END_PAGES_MAX) -> dict[InstanceId, tuple[datetime, str]]:
         """When and by what these VMs ended, as far as Google tells. A preemption counts, not the deletion that it leads to."""
-        wanted = " OR ".join(f'(operationType="{kind}")' for kind in (PREEMPTED, DELETED))
+        wanted = " OR ".join(f'(operationType="{kind}")' for kind in (PREEMPTED, DELETED, ORDERED))
         request = compute_v1.AggregatedListGlobalOperationsRequest(
             project=self._settings.project, filter=wanted, order_by="creationTimestamp desc", max_results=PAGE
         )
         ends: dict[InstanceId, tuple[datetime, str]] = {}
         with calling("operations.aggregatedList"):
             pages = iter(self._gcp.all_operations.aggregated_list(request, **ONCE).pages)
-            for page in itertools.islice(pages, END_PAGES_MAX):
+            for page in itertools.islice(pages, pages_max):
+                known = len(ends)
                 for op in (o for scope in page.items.values() for o in scope.operations if "/instances/" in o.target_link):
-                    known = InstanceId(vm_id(op.target_link.rpartition("/")[2], op.zone))
-                    if known in gone and ends.get(known, (None, ""))[1] != PREEMPTED:
-                        ends[known] = datetime.fromisoformat(op.end_time or op.insert_time), op.operation_type
-                if len(ends) == len(gone):
-                    break
+                    id_ = InstanceId(vm_id(op.target_link.rpartition("/")[2], op.zone))
+                    if id_ in gone and _ended_by(op) and ends.get(id_, (None, ""))[1] != PREEMPTED:
+                        ends[id_] = datetime.fromisoformat(op.end_time or op.insert_time), op.operation_type
+                if known == len(gone) or (all(kind == PREEMPTED for _, kind in ends.values()) and len(ends) == len(gone)):
+                    break  # after a deletion one page more: the preemption that led to it is older
         return ends
 
     # ---- the store
@@ -322,6 +331,12 @@ class GcpProvider:
         with calling("generateAccessToken"):
             token, seconds = self._gcp.token(self._settings.job_account, options, TOKEN_SECONDS)
         return Credentials({"token": token}, self._host.clock.now() + timedelta(seconds=seconds))
+
+
+def _ended_by(operation: Any) -> bool:
+    """Whether its VM is gone by it: a deletion or a preemption that is done, an order that failed."""
+    failed = bool(operation.error.errors)
+    return bool(operation.status == DONE and failed == (operation.operation_type == ORDERED))
 
 
 def _age(view: InstanceView, now: datetime) -> float:

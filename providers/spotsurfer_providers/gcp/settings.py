@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -52,6 +53,8 @@ class GcpSettings(BaseModel):
     machine_types: list[Wildcard] = Field(default_factory=lambda: list(DEFAULT_TYPES), min_length=1)
     disk_gib: int = Field(40, ge=10, le=65536)
     notice_seconds: int = Field(NOTICE_SECONDS_MAX, ge=0, le=NOTICE_SECONDS_MAX)  # of the early notice; 0 = not asked for
+    placement_scores: bool = False
+    prices: Path | None = None  # a table as price_import makes it; default: the shipped one
     external_address: bool = False
     network_tags: list[NetworkTag] = Field(default_factory=list)
     labels: dict[LabelKey, Label] = Field(default_factory=dict, max_length=LABELS_MAX)

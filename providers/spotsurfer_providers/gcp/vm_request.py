@@ -17,7 +17,7 @@ from spotsurfer.model.errors import Invalid
 from spotsurfer.model.market import Market
 from spotsurfer.ports.provider import USER_DATA_BYTES_MAX, LaunchPlan
 from spotsurfer_providers.gcp.settings import GcpSettings
-from spotsurfer_providers.gcp.store_access import SCOPE
+from spotsurfer_providers.google_credentials import SCOPE
 
 FAMILY_LABEL = "spotsurfer-family"
 TOKEN_KEY, TAGS_KEY = "spotsurfer-token", "spotsurfer-tags"  # of the metadata: labels know no capitals and points

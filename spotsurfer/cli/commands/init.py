@@ -13,6 +13,7 @@ import typer
 
 from spotsurfer.cli.common import SESSION, examples, write
 from spotsurfer.cli.printing import put, put_json
+from spotsurfer.common import plugins
 from spotsurfer.model.errors import UsageError
 
 # ---- Package files: the example configuration and Terraform's modules.
@@ -41,7 +42,6 @@ def template(name: str) -> str:
 # ---- Command
 
 UNIT = "spotsurfer.service"
-BOXES = "local"  # the provider whose machines are boxes on this host: its controller is root's
 
 
 def add(app: typer.Typer) -> None:
@@ -141,7 +141,7 @@ def _units(path: Path, config: Path, data: Path, providers: Sequence[str]) -> di
         return Template(template(name)).substitute(values)
 
     units: dict[Path, str | bytes] = {path: filled("spotsurfer.service.tftpl")}
-    if BOXES not in providers:
+    if not set(providers) & set(plugins.plugins(plugins.HOSTS)):  # boxes of this host need root
         units[path.with_name(f"{path.name}.d") / "unprivileged.conf"] = filled("unprivileged.conf.tftpl")
     return units
 

@@ -84,6 +84,19 @@ def protection(here: Json) -> str:
     return ": ".join(x for x in (here["protection"], here["unprotected"]) if x)
 
 
+def taken(foretold: list[Json]) -> str | None:
+    """What notices of the usual lengths would do now; None if the job does not run."""
+    parts = []
+    for f in foretold:
+        notice = f"with {f['notice_seconds']:g} s of notice" if f["notice_seconds"] else "without notice"
+        seconds = f["lost_seconds"]
+        work = "the work since its newest checkpoint" if seconds is None else f"up to {duration(seconds)} of work"
+        said = {"saved": "it is saved in time", "tried": f"it may be saved in time: if not, {work} is repeated"}
+        parts.append(f"{notice} {said.get(f['outcome'], f'{work} is repeated')}")
+    assumed = " (nothing was saved on this machine yet: its speed is assumed)"
+    return "; ".join(parts) + (assumed if any(not f["measured"] for f in foretold) else "") if parts else None
+
+
 def current(job: Json) -> Json | None:
     """The attempt that holds the job, else the one that waits, else None."""
     attempts: list[Json] = job["attempts"]
@@ -194,6 +207,7 @@ def _now(here: Json) -> list[tuple[str, Any]]:
         ("unsaved", f"{duration(unsaved)} of work since the newest checkpoint" if unsaved is not None else None),
         ("saving", here["save_stage"]),
         ("final save", here["fit_text"]),
+        ("if taken", taken(here["foretold"])),
         ("interval", here["pace_why"]),
         ("fetched", fetched),
         (

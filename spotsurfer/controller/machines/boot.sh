@@ -32,6 +32,12 @@ still() {
     systemctl mask --quiet $timers
     systemctl mask --now --no-block --quiet $services
     systemctl reset-failed --quiet $timers
+    # Google presses the power button when a notice begins: the machine would end then, instead of when the notice is over.
+    if [ "$rights" = bearer ]; then
+      mkdir -p /etc/systemd/logind.conf.d
+      printf '[Login]\nHandlePowerKey=ignore\n' >/etc/systemd/logind.conf.d/spotsurfer.conf
+      systemctl kill -s HUP systemd-logind.service
+    fi
   } >/dev/null 2>&1 || :
 }
 
@@ -76,7 +82,7 @@ sign = hmac.new(key, text.encode(), "sha256").hexdigest()
 names["Authorization"] = f"AWS4-HMAC-SHA256 Credential={i}/{scope}, SignedHeaders={signed}, Signature={sign}"
 with r.urlopen(r.Request(url, headers=names), timeout=60) as a, open(to, "wb") as f: shutil.copyfileobj(a, f)'
 
-# With the token of this VM's service account (Google).
+# With a token of its service account (Google).
 bearer_fetch() {
   account=$metadata/computeMetadata/v1/instance/service-accounts/default/token
   said=$(curl -fsS -m 5 -H 'Metadata-Flavor: Google' "$account") || { say "no token at $account: has the machine an account?"; return 1; }
@@ -87,7 +93,7 @@ bearer_fetch() {
 fetch() {
   if [ -n "$rights" ]; then
     command -v curl >/dev/null 2>&1 || end "curl is not there"
-    if [ "$rights" = google ]; then bearer_fetch "$1"; else signed_fetch "$1"; fi
+    if [ "$rights" = bearer ]; then bearer_fetch "$1"; else signed_fetch "$1"; fi
   elif command -v curl >/dev/null 2>&1; then
     curl -fsS --connect-timeout 10 --max-time 600 -o "$1" "$url"
   elif command -v wget >/dev/null 2>&1; then
@@ -117,6 +123,10 @@ END_OF_KEY
   fi >"/etc/ssh/ssh_host_ed25519_key.new"
   rm -f /etc/ssh/ssh_host_ed25519_key.pub
   mv /etc/ssh/ssh_host_ed25519_key.new /etc/ssh/ssh_host_ed25519_key
+  if [ -n "$ssh_key" ] && ! getent passwd "$ssh_user" >/dev/null && command -v useradd >/dev/null 2>&1; then
+    # Images of Google have no user.
+    useradd -m -s /bin/bash "$ssh_user" && [ -d /etc/sudoers.d ] && (umask 227 && echo "$ssh_user ALL=(ALL) NOPASSWD:ALL" >/etc/sudoers.d/spotsurfer)
+  fi
   home=$(getent passwd "$ssh_user" | cut -d: -f6)
   if [ -n "$home" ] && [ -n "$ssh_key" ]; then
     mkdir -p "$home/.ssh"

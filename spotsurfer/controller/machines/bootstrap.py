@@ -40,7 +40,7 @@ class Source:
     """The source of the runtime. `rights`: those of the machine's own with which it asks, "" = anybody may read it."""
 
     url: str
-    rights: str = ""  # "aws": its role, signed for `region`; "google": its service account's token
+    rights: str = ""  # "signed": by its role's keys, for `region` (AWS); "bearer": its service account's token (Google)
     region: str = ""
     metadata_url: str = "http://169.254.169.254"
 
@@ -150,8 +150,8 @@ def source(access: StoreAccess, key: str, metadata_url: str = Source("").metadat
     url, options = (access.url, access.options) if access.boot is None else (access.boot.url, access.boot.machine_options)
     address = plain_address(url, options, key)
     if urlsplit(url).scheme == "gs":
-        return Source(address, "google", metadata_url=metadata_url)
-    return Source(address, "aws", options.get("region", "us-east-1"), metadata_url)
+        return Source(address, "bearer", metadata_url=metadata_url)
+    return Source(address, "signed", options.get("region", "us-east-1"), metadata_url)
 
 
 def plain_address(url: str, options: Mapping[str, str], key: str) -> str:

@@ -82,7 +82,7 @@ def view_of(case: AttemptView, offers: Sequence[Offer], known: Evidence) -> Save
         age_seconds=max((case.now - (a.launched_at or a.planned_at)).total_seconds(), 0.0),
         save_seconds=save,
         restart_seconds=launches(case.seen.attempts)[0] + save,
-        final_seconds=fit.durable_seconds if fit is not None else save,
+        final_seconds=fit.start_seconds + fit.durable_seconds if fit is not None else save,
         notice_seconds=(window or 0.0) if spot else 0.0,
         lives=fates.lives,
         noticed=fates.noticed,

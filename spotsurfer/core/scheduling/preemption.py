@@ -6,6 +6,8 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from spotsurfer_wire.final_save_forecast import ASSUMED_BYTES_PER_SECOND
+
 from spotsurfer.core.facts.attempt_view import AttemptView, cases, finished, holder_of, owners, wanted
 from spotsurfer.core.scheduling.capacity import NOTHING, Use, gpus_of, lacking, of_job, of_offer, strangers, together
 from spotsurfer.core.scheduling.deadline import launches
@@ -178,7 +180,6 @@ def _without(used: Use, seats: Sequence[Seat]) -> Use:
 
 # ---- The inputs: seats and claims from the snapshot
 
-SEND_BYTES_PER_SECOND = 100e6  # for a job that was never saved here
 URGENT = 1000  # level of a waiting job with a deadline that leaves no time to wait
 HANDED_OVER_SECONDS = 30.0  # a machine that is given up should be gone by then: until then, the controller looks often
 COMES_SECONDS = 120.0  # and for so long after it was, while the machine boots that was bought in its place
@@ -321,7 +322,7 @@ def gives_way(attempt: Attempt) -> bool:
 def cost_seconds(holder: AttemptView) -> float:
     """How long its final save stops it, transfer included: by its agent's forecast, else by its size."""
     fit = holder.agent.fit if holder.agent is not None else None
-    return fit.durable_seconds if fit is not None else holder.seen.job.spec.memory_bytes / SEND_BYTES_PER_SECOND
+    return fit.durable_seconds if fit is not None else holder.seen.job.spec.memory_bytes / ASSUMED_BYTES_PER_SECOND
 
 
 def _kept(c: AttemptView) -> str:

@@ -100,13 +100,16 @@ class Cloud:
     exhausted: set[tuple[str, str]] = field(default_factory=set)
     spot_exhausted: set[tuple[str, str]] = field(default_factory=set)
     unreachable: set[str] = field(default_factory=set)
+    obtainability: dict[str, float] = field(default_factory=dict)  # of spot, by zone
     quota: int | None = None  # VMs
+    fails_later: tuple[str, str] | None = None  # how the operation of each order fails
     early_notice: bool = True  # the API knows `preemptionNoticeDuration`
     page: int = 500  # the most that one answer holds
     vms: dict[tuple[str, str], Vm] = field(default_factory=dict)
     made: list[Vm] = field(default_factory=list)  # all that there ever were
     operations: list[Operation] = field(default_factory=list)
     requests: dict[str, Operation] = field(default_factory=dict)  # by requestId
+    skus: list[Json] = field(default_factory=list[Json])  # of Compute Engine, in the billing catalogue
     events: Events = field(default_factory=Events)
     hardware: Hardware | None = None  # None: VMs are names only
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -171,6 +174,8 @@ class Cloud:
                 "ZONE_RESOURCE_POOL_EXHAUSTED",
                 f"The zone 'projects/{PROJECT}/zones/{zone}' does not have enough resources available to fulfill the request.",
             )
+        elif self.fails_later is not None:
+            operation.error = self.fails_later
         else:
             self.vms[name, zone] = vm
             self.made.append(vm)
@@ -244,6 +249,15 @@ class Cloud:
         time.sleep(max(0.0, min(found.done_at - time.monotonic(), 120.0)))
         return self._shown(found)
 
+    def advice(self, body: Json) -> Json:
+        """compute.advice.capacity, of the beta: v1 knows the method and refuses to tell of spot."""
+        assert body["instanceProperties"]["scheduling"]["provisioningModel"] == "SPOT"
+        (zone,) = (z["zone"].rpartition("/")[2] for z in body["distributionPolicy"]["zones"])
+        kinds = body["instanceFlexibilityPolicy"]["instanceSelections"]["any"]["machineTypes"]
+        obtainability = self.obtainability.get(zone, 0.5)
+        shard = {"machineType": kinds[0], "zone": f"zones/{zone}", "instanceCount": body["size"], "provisioningModel": "SPOT"}
+        return {"recommendations": [{"scores": {"obtainability": obtainability, "estimatedUptime": "600s"}, "shards": [shard]}]}
+
     def machine_types(self, zone: str, query: Mapping[str, str]) -> Json:
         """compute.machineTypes.list"""
         assert query["filter"] == "isSharedCpu = false"
@@ -253,6 +267,20 @@ class Cloud:
         first, most = int(query.get("pageToken", "0")), min(int(query.get("maxResults", "500")), self.page)
         answer: Json = {"kind": "compute#machineTypeList", "items": shown[first : first + most]}
         return answer | ({"nextPageToken": str(first + most)} if first + most < len(shown) else {})
+
+    def all_machine_types(self, query: Mapping[str, str]) -> Json:
+        """compute.machineTypes.aggregatedList"""
+        every = [(zone, name) for zone in ZONES for name in TYPES]
+        return self._pages(query, every, "machineTypes", lambda t: _machine_type(*t), "compute#machineTypeAggregatedList")
+
+    def catalogue(self, service: str, query: Mapping[str, str]) -> Json:
+        """cloudbilling.services.skus.list"""
+        if service != "services/6F81-5844-456A":
+            raise Refused(404, "notFound", f"Service {service} was not found.")
+        assert query["currencyCode"] == "USD", "else prices would be of the account's currency"
+        first, most = int(query.get("pageToken") or "0"), min(int(query.get("pageSize", "5000")), self.page)
+        last = first + most >= len(self.skus)
+        return {"skus": self.skus[first : first + most], "nextPageToken": "" if last else str(first + most)}
 
     # ---- parts
 

@@ -13,7 +13,7 @@ from typing import Any
 import googleapiclient
 
 FOLDER = Path(googleapiclient.__file__).parent / "discovery_cache/documents"
-APIS = ("compute.v1", "iamcredentials.v1", "sts.v1", "pubsub.v1", "iam.v1")
+APIS = ("compute.v1", "compute.beta", "iamcredentials.v1", "sts.v1", "pubsub.v1", "iam.v1", "cloudbilling.v1")
 _KINDS: Mapping[str, tuple[type, ...]] = {
     "string": (str,), "boolean": (bool,), "integer": (int,), "number": (int, float), "array": (list,), "object": (dict,),
 }  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import functools
 import json
+import re
 import secrets
 import threading
 import time
@@ -19,6 +20,7 @@ from typing import Any
 
 import celpy
 from celpy.adapter import json_to_cel
+from celpy.celtypes import StringType
 from spotsurfer_wire import clock
 from support.gce.errors import Refused
 
@@ -75,12 +77,17 @@ def _condition(text: str) -> Any:
     return environment.program(environment.compile(text), functions={"extract": _extract})
 
 
-def _extract(text: celpy.celtypes.StringType, template: celpy.celtypes.StringType) -> celpy.celtypes.StringType:
+def _extract(text: StringType, template: StringType) -> StringType:
     """IAM's own: what stands for the braces, up to what follows them in the template, or to the end; "" if it does not fit."""
     before, _, rest = template.partition("{")
     after = rest.partition("}")[2]
     found = text.partition(before)[2]
-    return celpy.celtypes.StringType(found.partition(after)[0] if after and after in found else "" if after else found)
+    return StringType(found.partition(after)[0] if after and after in found else "" if after else found)
+
+
+def _is_within(name: str, resource: str) -> bool:
+    """Of a resource and what is below it; one that ends with a sign is a beginning of names."""
+    return name.startswith(resource) if not resource or resource[-1] in "/@" else f"{name}/".startswith(f"{resource}/")
 
 
 def holds(condition: str, name: str, kind: str) -> bool:
@@ -131,7 +138,7 @@ class Identity:
         if self.grants is None:
             return True
         own = (g for g in self.grants if g.account == account and permission in g.permissions)
-        return any(name.startswith(g.resource) and holds(g.condition, name, kind) for g in own)
+        return any(_is_within(name, g.resource) and holds(g.condition, name, kind) for g in own)
 
     def need(self, who: Who, permission: str, resource: str, kind: str) -> None:
         """Raises Refused if it is not given."""
@@ -154,15 +161,15 @@ class Identity:
         assert form["grantType"] == "urn:ietf:params:oauth:grant-type:token-exchange", form
         subject = self.who(f"Bearer {form['subjectToken']}")
         rules = json.loads(form["options"])["accessBoundary"]["accessBoundaryRules"]
-        _check(rules)
+        check(rules)
         left = subject.until - self.now()
         token = self.issue(subject.account, rules, subject.until)
         kind = form["requestedTokenType"]
         return {"access_token": token, "issued_token_type": kind, "token_type": "Bearer", "expires_in": int(left)}
 
 
-def _check(rules: Sequence[Mapping[str, Any]]) -> None:
-    """What the documentation says of a boundary."""
+def check(rules: Sequence[Mapping[str, Any]]) -> None:
+    """What the documentation and the API's description say of a boundary. Raises Refused."""
     if not 1 <= len(rules) <= 10:
         raise Refused(400, "invalid_request", "A Credential Access Boundary can have at most 10 rules.")
     for rule in rules:
@@ -171,7 +178,10 @@ def _check(rules: Sequence[Mapping[str, Any]]) -> None:
         for permission in rule["availablePermissions"]:
             if permission.removeprefix("inRole:") not in ROLES:
                 raise Refused(400, "invalid_request", f"Invalid permission {permission}.")
-        _condition(rule.get("availabilityCondition", {}).get("expression", "true"))
+        expression = rule.get("availabilityCondition", {}).get("expression", "true")
+        _condition(expression)
+        if len(expression) > 2048 or len(re.findall(r"&&|\|\||!(?!=)", expression)) > 12:
+            raise Refused(400, "invalid_request", "The condition is too long.")
 
 
 def _gives(rule: Mapping[str, Any], permission: str, resource: str, name: str, kind: str) -> bool:

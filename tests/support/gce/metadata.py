@@ -7,26 +7,26 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from spotsurfer_providers.local.box.metadata_google import Metadata, MetadataHandler, MetadataServer
+from spotsurfer_providers.local.box.metadata_google import Metadata, MetadataHandler
+from spotsurfer_providers.local.box.metadata_server import MetadataServer
 from spotsurfer_providers.local.box.network import listening_socket
 
 
-class FaultyServer(MetadataServer):
+class FaultyServer(MetadataServer[Metadata]):
     """`instead`: status and text that are answered in place of the truth."""
 
     instead: tuple[int, str] | None = None
 
     def __init__(self, values: Mapping[str, Any], texts: Mapping[str, str] | None = None) -> None:
-        super().__init__(listening_socket("127.0.0.1", 0), Metadata(dict(values), dict(texts or {})))
-        self.RequestHandlerClass = _Handler
+        super().__init__(listening_socket("127.0.0.1", 0), Metadata(dict(values), dict(texts or {})), _Handler)
         self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
 
 
 class _Handler(MetadataHandler):
-    def _reply(self, status: int, text: str, kind: str = "text/html") -> None:
+    def _reply(self, status: int, text: str, kind: str = "text/html", tag: int = 0) -> None:
         faulty = self.server
         assert isinstance(faulty, FaultyServer)
-        super()._reply(*(faulty.instead or (status, text)), kind)
+        super()._reply(*(faulty.instead or (status, text)), kind, tag)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from support.gce.identity import ACCOUNT, Identity, Who
 Needed = tuple[str, str, str]  # permission, name of the resource, its type
 Names = Mapping[str, str]
 COMPUTE = "compute.googleapis.com"
+SUBSCRIPTION = "pubsub.googleapis.com/Subscription"
 SUBNET = f"{COMPUTE}/Subnetwork"
 
 
@@ -59,13 +60,15 @@ NEEDED: Mapping[str, Callable[[Names, Mapping[str, Any]], Iterator[Needed]]] = {
     "compute.zoneOperations.wait": lambda names, _: iter([_project(names, "compute.zoneOperations.get")]),
     "compute.globalOperations.aggregatedList": lambda names, _: iter([_project(names, "compute.globalOperations.list")]),
     "compute.machineTypes.list": lambda names, _: iter([_project(names, "compute.machineTypes.list")]),
+    "compute.machineTypes.aggregatedList": lambda names, _: iter([_project(names, "compute.machineTypes.list")]),
+    "compute.advice.capacity": lambda names, _: iter([_project(names, "compute.advice.capacity")]),
     "pubsub.projects.subscriptions.pull": lambda names, _: _subscription(names),
     "pubsub.projects.subscriptions.acknowledge": lambda names, _: _subscription(names),
 }  # each token service asks by itself; anybody may test his own permissions
 
 
 def _subscription(names: Names) -> Iterator[Needed]:
-    yield "pubsub.subscriptions.consume", names["subscription"], "pubsub.googleapis.com/Subscription"
+    yield "pubsub.subscriptions.consume", names["subscription"], SUBSCRIPTION
 
 
 def needed(method: str, names: Names, body: Mapping[str, Any]) -> Iterator[Needed]:

@@ -43,13 +43,19 @@ METHODS: dict[str, Handler] = {
     "compute.zoneOperations.wait": lambda gce, c: gce.cloud.wait(c.path["zone"], c.path["operation"]),
     "compute.globalOperations.aggregatedList": lambda gce, c: gce.cloud.all_operations(c.query),
     "compute.machineTypes.list": lambda gce, c: gce.cloud.machine_types(c.path["zone"], c.query),
+    "compute.machineTypes.aggregatedList": lambda gce, c: gce.cloud.all_machine_types(c.query),
+    "cloudbilling.services.skus.list": lambda gce, c: gce.cloud.catalogue(c.path["parent"], c.query),
     "iamcredentials.projects.serviceAccounts.generateAccessToken": lambda gce, c: gce.identity.impersonated(
         c.who, c.path["name"].rpartition("/")[2], c.body
     ),
     "pubsub.projects.subscriptions.pull": lambda gce, c: gce.cloud.events.pull(int(c.body["maxMessages"])),
     "pubsub.projects.subscriptions.acknowledge": lambda gce, c: gce.cloud.events.acknowledge(c.body["ackIds"]),
+    "compute.advice.capacity": lambda gce, c: gce.cloud.advice(c.body),
     "compute.subnetworks.testIamPermissions": lambda gce, c: permissions.tested(
         gce.identity, c.who, c.body, permissions.subnet(c.path, c.path["resource"]), permissions.SUBNET
+    ),
+    "pubsub.projects.subscriptions.testIamPermissions": lambda gce, c: permissions.tested(
+        gce.identity, c.who, c.body, c.path["resource"], permissions.SUBSCRIPTION
     ),
     "iam.projects.serviceAccounts.testIamPermissions": lambda gce, c: permissions.tested(
         gce.identity, c.who, c.body, c.path["resource"], permissions.ACCOUNT
@@ -93,7 +99,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         """Nothing."""
 
     def do_GET(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        length = int(self.headers.get("Content-Length") or 0)
+        body = self.rfile.read(length)
+        if len(body) < length:  # whoever asks hung up: Google keeps no half of an object
+            self.close_connection = True
+            return
         url = urlsplit(self.path)
         try:
             if url.path in ("/token", "/v1/token"):
@@ -125,6 +135,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         wrong = problems("sts.v1", "GoogleIdentityStsV1ExchangeTokenRequest", named)
         assert not wrong, wrong
         self.gce.calls.append("sts.token")
+        if planned := self.gce.answers.get("sts.token"):
+            refusal = planned.pop(0)
+            assert refusal is not None
+            self._reply(refusal.status, {"error": refusal.reason, "error_description": str(refusal)})
+            return
         self._reply(200, self.gce.identity.exchanged({**named, "options": unquote(named["options"])}))
 
     def _documented(self, called: Method, names: dict[str, str], query: dict[str, str], data: bytes) -> None:
@@ -154,8 +169,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _storage(self, path: str, query: str, body: bytes) -> None:
         bucket, _, key = unquote(path).lstrip("/").partition("/")
-        assert bucket == storage.BUCKET, f"Google has no {self.command} {path}"
         who = self.gce.identity.who(self.headers.get("Authorization"))
+        if bucket != storage.BUCKET:
+            self._send(404, storage.error("NoSuchBucket", "The specified bucket does not exist."), {})
+            return
         asked = {k: v[0] for k, v in parse_qs(query, keep_blank_values=True).items()}
         headers = {k.lower(): v for k, v in self.headers.items()}
         answer = self.gce.bucket.answer(storage.Request(self.command, key, asked, headers, body, who))

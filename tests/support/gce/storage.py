@@ -64,7 +64,7 @@ class Bucket:
             with self.lock:
                 return self._answer(request)
         except Refused as e:
-            return Answer(e.status, _error(e.reason, str(e)))
+            return Answer(e.status, error(e.reason, str(e)))
 
     def _answer(self, r: Request) -> Answer:
         verb = "GET" if r.verb == "HEAD" else r.verb
@@ -211,5 +211,6 @@ def _named(data: bytes, generation: int) -> dict[str, str]:
     return {"ETag": _etag(data), "x-goog-generation": str(generation), "Last-Modified": modified}
 
 
-def _error(code: str, message: str) -> bytes:
+def error(code: str, message: str) -> bytes:
+    """What goes back with a refusal."""
     return f"<?xml version='1.0' encoding='UTF-8'?><Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()

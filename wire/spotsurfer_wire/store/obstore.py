@@ -31,7 +31,7 @@ from obstore.store import GCSStore, LocalStore, MemoryStore, from_url
 
 from spotsurfer_wire.linux.addresses import address
 from spotsurfer_wire.linux.buffers import Buffer
-from spotsurfer_wire.store.port import Listed, Rights, StoreDenied, StoreError, StoreFull, StoreUnreachable
+from spotsurfer_wire.store.port import Listed, Rights, RightsUnreachable, StoreDenied, StoreError, StoreFull, StoreUnreachable
 
 # ---- Local files: many objects into a folder, quickly and never torn
 #
@@ -141,24 +141,41 @@ def _nameless(folder: str, direct: int) -> int:
     return os.open(folder, flags, 0o644)
 
 
-ABSENT = (NotFoundError, FileNotFoundError)
 RETRY_SECONDS = 10.0  # obstore's default of 180 s would hide an outage from the lease
-# obstore's words for a server that gave no whole answer, or one that means "later". A local store gives neither.
-# S3's answers to expired credentials, or to a request that was signed by a wrong clock; some of them with status 400.
+# A refused listing, and S3's answers to expired credentials or to a wrong clock, some of them with status 400: for them obstore
+# has no error class.
 REFUSED = re.compile(
-    r"403 Forbidden|<Code>(?:ExpiredToken|InvalidToken|TokenRefreshRequired|InvalidAccessKeyId|RequestTimeTooSkewed)</Code>"
+    r"40(?:1 Unauthorized|3 Forbidden)"
+    r"|<Code>(?:ExpiredToken|InvalidToken|TokenRefreshRequired|InvalidAccessKeyId|RequestTimeTooSkewed)</Code>"
 )
-# Options that carry credentials of S3 or Cloud Storage; without them credentials come from elsewhere.
+NOWHERE = re.compile(r"<Code>(?:NoSuchBucket|ContainerNotFound)</Code>")  # not the object is absent, but all of the store
+# Options that carry credentials of S3, Cloud Storage or Azure, less what may stand before them: see `has_credentials`.
 SECRET_OPTIONS = frozenset({
     "access_key_id", "secret_access_key", "token", "session_token", "skip_signature",
-    "service_account", "service_account_path", "service_account_key", "application_credentials", "bearer_token",
+    "service_account", "service_account_path", "service_account_key", "application_credentials",
+    "account_key", "access_key", "master_key", "sas_key", "sas_token", "bearer_token", "client_secret", "federated_token_file",
 })  # fmt: skip
-SKEWED = "RequestTimeTooSkewed"
+CLOUDS = re.compile(r"^(?:aws|google|azure_storage|azure)_")
+SKEWED = re.compile(r"RequestTimeTooSkewed|Request date header too old")  # S3, Azure
+# obstore's words for a server that gave no whole answer, or one that means "later". A local store gives neither.
+# obstore calls it a refusal, too, if whoever knows the credentials could not be asked.
+UNASKED = re.compile(rf"credential provider: {RightsUnreachable.__name__}\b")
 PASSING = re.compile(r"HTTP error|non-2xx status code: (408|429|500|502|503|504)\b")
 RANGE_BYTES = 16 << 20  # of a file read piece by piece
 # For a file that is sent: bytes of a part, and parts under way, which are in memory. S3 accepts no smaller part; a disk is not
 # faster with larger ones.
 PARTS_FAR, PARTS_HERE = (5 << 20, 4), (1 << 20, 2)
+ABSENT = (NotFoundError, FileNotFoundError)
+
+
+@contextlib.contextmanager
+def _unless_absent() -> Iterator[None]:
+    """An object that is not there is no error; a bucket that is not there stays one."""
+    try:
+        yield
+    except ABSENT as e:
+        if NOWHERE.search(str(e)):
+            raise
 
 
 class ObstoreStore:
@@ -206,7 +223,7 @@ class ObstoreStore:
         return True
 
     def _is_there(self, key: str) -> bool:
-        with contextlib.suppress(BaseError, *ABSENT):
+        with contextlib.suppress(*ABSENT):
             obstore.head(self._store, key)
             return True
         return False
@@ -253,7 +270,7 @@ class ObstoreStore:
     def get(self, key: str) -> bytes | None:
         """The whole object, or None."""
         _check(key)
-        with self._errors(key), contextlib.suppress(*ABSENT):
+        with self._errors(key), _unless_absent():
             if self._root is not None and (data := read(self._root, key)) is not None:
                 return data
             return bytes(obstore.get(self._store, key).bytes())
@@ -262,7 +279,7 @@ class ObstoreStore:
     def get_range(self, key: str, start: int, length: int) -> bytes | None:
         """A part of an object, or None."""
         _check(key)
-        with self._errors(key), contextlib.suppress(*ABSENT):
+        with self._errors(key), _unless_absent():
             if self._root is not None and (data := read(self._root, key, start, length)) is not None:
                 return data
             return bytes(obstore.get_range(self._store, key, start=start, length=length))
@@ -288,7 +305,7 @@ class ObstoreStore:
         """The object into a file, range by range: each has the time limit of one request."""
         _check(key)
         size: int | None = None
-        with self._errors(key), contextlib.suppress(*ABSENT):
+        with self._errors(key), _unless_absent():
             size = int(obstore.head(self._store, key)["size"])
         if size is None:
             return None
@@ -303,17 +320,19 @@ class ObstoreStore:
     def list(self, prefix: str, after: str | None = None) -> list[Listed]:
         """All objects below `prefix` in key order."""
         found: list[Listed] = []
-        with self._errors(prefix), contextlib.suppress(*ABSENT):
+        with self._errors(prefix), _unless_absent():
             found = [
                 Listed(str(m["path"]), int(m["size"]), f"{m.get('e_tag')}/{(at := m['last_modified'].timestamp())}", at)
                 for batch in obstore.list(self._store, prefix=prefix, offset=after)
                 for m in batch
             ]
-        return sorted((x for x in found if x.key.startswith(prefix)), key=lambda x: x.key)
+        # Azure begins at the beginning: the version of its API that obstore speaks knows no `startFrom`.
+        ours = (x for x in found if x.key.startswith(prefix) and (after is None or x.key > after))
+        return sorted(ours, key=lambda x: x.key)
 
     def folders(self, prefix: str) -> tuple[str, ...]:
         """Names of the folders right below `prefix`, which ends in /. What is in them is not listed. Raises StoreError."""
-        with self._errors(prefix), contextlib.suppress(*ABSENT):
+        with self._errors(prefix), _unless_absent():
             found = obstore.list_with_delimiter(self._store, prefix=prefix)["common_prefixes"]
             return tuple(sorted(str(path).rstrip("/").rpartition("/")[2] for path in found))
         return ()
@@ -321,13 +340,13 @@ class ObstoreStore:
     def delete(self, keys: Iterable[str]) -> None:
         """Remove; absent ones are no error."""
         for key in keys:
-            with self._errors(key), contextlib.suppress(*ABSENT):
+            with self._errors(key), _unless_absent():
                 obstore.delete(self._store, key)
 
 
-def secrets_in(options: Iterable[str]) -> set[str]:
-    """Those of these options of a store that carry credentials. obstore takes each name with its cloud's before it, too."""
-    return {name for name in options if name.lower().removeprefix("aws_").removeprefix("google_") in SECRET_OPTIONS}
+def has_credentials(options: Mapping[str, str]) -> bool:
+    """Whether these options say by which rights the store is opened; without, credentials come from elsewhere."""
+    return any(CLOUDS.sub("", name.lower()) in SECRET_OPTIONS for name in options)
 
 
 def open_store(url: str, options: Mapping[str, str] | None = None, rights: Rights | None = None) -> ObstoreStore:
@@ -359,8 +378,10 @@ def _check(key: str) -> None:
 
 def _error(e: Exception, key: str) -> StoreError:
     text = f"{key}: {e}".partition("\n\nDebug source")[0]  # obstore appends its own structure
+    if UNASKED.search(text):
+        return StoreUnreachable(text)
     denied = isinstance(e, PermissionDeniedError | UnauthenticatedError | PermissionError)
-    if SKEWED in text:
+    if SKEWED.search(text):
         return StoreDenied(f"{key}: the store refuses our requests because this machine's clock is wrong; set it ({text})")
     if denied or REFUSED.search(text):  # a refused listing raises no error class of its own in obstore
         return StoreDenied(text)

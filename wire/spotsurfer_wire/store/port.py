@@ -72,11 +72,15 @@ class ObjectStore(Protocol):
         ...
 
 
+class RightsUnreachable(Exception):
+    """Whoever knows the credentials can't be asked now; it says nothing of the rights."""
+
+
 class Rights(Protocol):
     """Credentials that change: obstore calls it before a request."""
 
     def __call__(self) -> Any:
-        """An obstore `S3Credential` or `GCSCredential`; any exception counts as a refusal."""
+        """An obstore `S3Credential` or `GCSCredential`; any exception but RightsUnreachable counts as a refusal."""
         ...
 
     def refused(self) -> None:

@@ -27,7 +27,7 @@ from spotsurfer_wire import input_addresses
 from spotsurfer_wire.input_addresses import OwnStore
 from spotsurfer_wire.linux.buffers import Buffer
 from spotsurfer_wire.messages import Fetch
-from spotsurfer_wire.store.obstore import secrets_in
+from spotsurfer_wire.store.obstore import has_credentials
 from spotsurfer_wire.store.port import Rights, StoreUnreachable
 
 from spotsurfer_agent.files.staging import FULL, FilesError
@@ -269,7 +269,7 @@ class Sources:
         client |= {"timeout": ANSWER, "connect_timeout": "5s", "read_timeout": SILENCE}
         retry: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=10)}
         config: Any = None if web else given or None
-        ours = self.own is not None and _cloud(place) == _cloud(self.own.url) and not secrets_in(given)
+        ours = self.own is not None and _cloud(place) == _cloud(self.own.url) and not has_credentials(given)
         extra: Any = {"credential_provider": self.rights} if ours and self.rights is not None else {}
         try:
             return from_url(place, config=config, client_options=client, retry_config=retry, **extra)

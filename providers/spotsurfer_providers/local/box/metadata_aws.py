@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from spotsurfer_providers.local.box.metadata_server import MetadataServer
 from spotsurfer_providers.local.box.network import BOX_ADDRESS
 from spotsurfer_providers.local.box.records import BoxRecord
 
@@ -48,9 +49,9 @@ class Metadata:
         """New texts, by path below meta-data."""
         self.fixed = {**self.fixed, **entries}
 
-    def server(self, listening: Any) -> MetadataServer:
+    def server(self, listening: Any) -> MetadataServer[Metadata]:
         """Its server on an already listening socket."""
-        return MetadataServer(listening, self)
+        return MetadataServer(listening, self, MetadataHandler)
 
     def lookup(self, path: str) -> str | None:
         """The text at a path, or None if there is none (yet)."""
@@ -100,24 +101,11 @@ class Metadata:
         return token is not None and self.tokens.get(token, 0.0) > time.monotonic()
 
 
-class MetadataServer(http.server.ThreadingHTTPServer):
-    """Serves `metadata` on an already listening socket."""
-
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self, listening: Any, metadata: Metadata) -> None:
-        super().__init__(listening.getsockname(), MetadataHandler, bind_and_activate=False)
-        self.socket.close()
-        self.socket = listening
-        self.metadata = metadata
-
-
 class MetadataHandler(http.server.BaseHTTPRequestHandler):
     """One connection."""
 
     protocol_version = "HTTP/1.1"
-    server: MetadataServer  # pyright: ignore[reportIncompatibleVariableOverride]
+    server: MetadataServer[Metadata]  # pyright: ignore[reportIncompatibleVariableOverride]
     timeout = 600
     disable_nagle_algorithm = True
     server_version = "EC2ws"

@@ -20,6 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 from spotsurfer_wire.google_vm import NOTICE_ATTRIBUTE
 
 from spotsurfer.model.market import Market
+from spotsurfer_providers.local.box.metadata_server import MetadataServer
 from spotsurfer_providers.local.box.records import BoxRecord
 
 # ---- Service
@@ -74,9 +75,9 @@ class Metadata:
             found = found.get(_camel(part), found.get(part)) if isinstance(found, dict) else None
         return None if found is None or isinstance(found, dict) else str(found)
 
-    def server(self, listening: Any) -> MetadataServer:
+    def server(self, listening: Any) -> MetadataServer[Metadata]:
         """Its server on an already listening socket."""
-        return MetadataServer(listening, self)
+        return MetadataServer(listening, self, MetadataHandler)
 
 
 def _camel(part: str) -> str:
@@ -84,24 +85,11 @@ def _camel(part: str) -> str:
     return re.sub(r"-(.)", lambda m: m[1].upper(), part)
 
 
-class MetadataServer(http.server.ThreadingHTTPServer):
-    """Serves `metadata` on an already listening socket."""
-
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self, listening: Any, metadata: Metadata) -> None:
-        super().__init__(listening.getsockname(), MetadataHandler, bind_and_activate=False)
-        self.socket.close()
-        self.socket = listening
-        self.metadata = metadata
-
-
 class MetadataHandler(http.server.BaseHTTPRequestHandler):
     """One connection."""
 
     protocol_version = "HTTP/1.1"
-    server: MetadataServer  # pyright: ignore[reportIncompatibleVariableOverride]
+    server: MetadataServer[Metadata]  # pyright: ignore[reportIncompatibleVariableOverride]
     timeout = 600
     disable_nagle_algorithm = True
     server_version = "Metadata Server for VM"
@@ -126,14 +114,16 @@ class MetadataHandler(http.server.BaseHTTPRequestHandler):
             text = metadata.lookup(name)
             self._reply(404 if text is None else 200, text or "", "application/text")
         else:
-            self._reply(200, json.dumps(metadata.values), "application/json")
+            with metadata.news:  # what is told and its tag belong together
+                told, tag = json.dumps(metadata.values), metadata.version
+            self._reply(200, told, "application/json", tag)
 
-    def _reply(self, status: int, text: str, kind: str = "text/html") -> None:
+    def _reply(self, status: int, text: str, kind: str = "text/html", tag: int = 0) -> None:
         data = text.encode()
         self.send_response(status)
         self.send_header(FLAVOR, "Google")
         self.send_header("Content-Type", kind)
-        self.send_header("ETag", str(self.server.metadata.version))
+        self.send_header("ETag", str(tag or self.server.metadata.version))
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)

@@ -1,5 +1,6 @@
 # A network of its own in one region, and all defaults: `terraform apply -var project=…`, then
 #   terraform output -raw config > spotsurfer.toml
+#   export CLOUDSDK_CONFIG=~/.config/gcloud-surf # else Terraform would act as the controller from now on
 #   gcloud auth application-default login --impersonate-service-account="$(terraform output -raw controller)"
 #   spotsurfer serve --config spotsurfer.toml
 terraform {

@@ -1,0 +1,1 @@
+"""Azure's blob storage for tests: Azurite, its lock, and a server of it."""
