@@ -28,7 +28,7 @@ from spotsurfer.ports.provider import (
 class Toy:
     """Machines that are only written down."""
 
-    name, witness, capabilities = "toy", None, Capabilities(notice_seconds=30.0, metadata_dialect="azure")
+    name, witness, boot, capabilities = "toy", None, None, Capabilities(notice_seconds=30.0, metadata_dialect="azure")
 
     def __init__(self, settings: Mapping[str, object], host: ProviderHost) -> None:
         self._price, self._clock = int(str(settings.get("usd_micros_per_hour", 1000))), host.clock
