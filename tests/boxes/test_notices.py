@@ -18,7 +18,8 @@ from support.fleet import CONFIG, MARKS, Fleet, Json, fleet, with_disks
 from support.notice_shapes import MB, NOTICES, SHAPES, Shape, became
 from support.patience import FACTOR
 
-pytestmark = [*MARKS, pytest.mark.timeout(600)]
+# Slow links need a host with nothing else to do; each commit tries the same in virtual time (tests/simulation/test_notices.py).
+pytestmark = [*MARKS, pytest.mark.slow, pytest.mark.timeout(600)]
 NEVER = 86400.0  # checkpoints are made when the test asks
 SEEN_SECONDS = 15.0  # from what happens in the job to the forecast of its agent
 FRESH_SECONDS = AGAIN_SECONDS + 2.0  # by then a report has a forecast from after the last save
