@@ -120,6 +120,13 @@ def test_a_kernel_that_lacks_a_feature_is_said_before_anything_is_read(world: Wo
     program.write_text("#!/bin/sh\n[ $1 = --version ] && echo Version: 4.2 || { echo 'Error: no userfaultfd' >&2; exit 1; }\n")
     program.chmod(0o755)
     sentence = preflight._criu(Tools((str(program),), (), (), (), "", ()))
+    now_and_then = tmp_path / "now-and-then"
+    tried = tmp_path / "tried"
+    now_and_then.write_text(
+        f"#!/bin/sh\n[ $1 = --version ] && exec echo Version: 4.2\n[ -e {tried} ] || {{ touch {tried}; exit 1; }}\n"
+    )
+    now_and_then.chmod(0o755)
+    assert preflight._criu(Tools((str(now_and_then),), (), (), (), "", ())) is None and tried.exists()
     expected = (
         f"The kernel {os.uname().release} lacks what CRIU needs (Error: no userfaultfd): use an image with a stock "
         "distribution kernel."

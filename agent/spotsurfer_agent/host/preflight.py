@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
+from functools import partial
 from pathlib import Path
 
 from spotsurfer_wire.linux import cgroups, syscalls
@@ -65,14 +66,15 @@ def _criu(tools: Tools) -> str | None:
         return f"CRIU does not run here ({tools.criu[-1]}): rebuild the runtime for this machine's processor."
     if tuple(int(x) for x in re.findall(r"\d+", version)[:2]) < CRIU_AT_LEAST:
         return f"CRIU is {version}, at least 4.2 is needed on recent kernels: rebuild the runtime."
-    done = subprocess.run([*tools.criu, "check"], capture_output=True, text=True, check=False)
-    if done.returncode:
-        lines = [x for x in (done.stderr + done.stdout).splitlines() if "Error" in x or "Warn" in x]
-        reason = lines[0].strip() if lines else "no reason given"
-        return (
-            f"The kernel {os.uname().release} lacks what CRIU needs ({reason}): use an image with a stock distribution kernel."
-        )
-    return None
+    check = partial(subprocess.run, [*tools.criu, "check"], capture_output=True, text=True, check=False)
+    done = check()
+    if done.returncode:  # an inode that vanishes just then makes CRIU's look at its own descriptors fail
+        done = check()
+    if not done.returncode:
+        return None
+    lines = [x for x in (done.stderr + done.stdout).splitlines() if "Error" in x or "Warn" in x]
+    reason = lines[0].strip() if lines else "no reason given"
+    return f"The kernel {os.uname().release} lacks what CRIU needs ({reason}): use an image with a stock distribution kernel."
 
 
 def _namespaces() -> str | None:
