@@ -101,9 +101,11 @@ class ControllerService:
         self.progress = self.checkpoint_api.progress
         self.call_off = self.checkpoint_api.call_off
 
-    def submit(self, job: JobId, spec: JobSpec, modes: dict[str, int], secrets: Mapping[str, bytes] | None = None) -> Job:
+    def submit(
+        self, job: JobId, spec: JobSpec, modes: dict[str, int], secrets: Mapping[str, bytes] | None = None, owner: str = ""
+    ) -> Job:
         """Make the job and wake the loop."""
-        made = self.submission.submit(job, spec, modes, secrets or {})
+        made = self.submission.submit(job, spec, modes, secrets or {}, owner)
         self.commands.poke()
         return made
 
@@ -347,6 +349,8 @@ class ControllerService:
             name=job.spec.name,
             user=job.spec.user,
             tags=job.spec.tags,
+            owner=job.owner,
+            project=job.spec.project,
             transfer_bytes=cost.transfer_bytes,
             transfer_usd_micros=cost.transfer_usd_micros,
         )

@@ -171,6 +171,7 @@ KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "devices": ("devices", _texts),
     "registry_auth": ("registry_auth", _text),
     "tags": ("tags", _table),
+    "project": ("project", _text),
     "user": ("user", _text),
     "market": ("market", _market),
     "priority": ("priority", read_priority),

@@ -150,6 +150,8 @@ def unstorable(path: str) -> str:
 def _texts(spec: JobSpec) -> Iterator[tuple[str, str]]:
     if not NAME.fullmatch(spec.name):
         yield "name", f"is {spec.name!r}, expected {NAME_EXPECTED}"
+    if spec.project and not NAME.fullmatch(spec.project):
+        yield "project", f"is {spec.project!r}, expected {NAME_EXPECTED}"
     if not (spec.command or spec.image) or (spec.command and not spec.command[0].strip()):
         yield "command", 'is empty, expected a program and its arguments, like ["prog", "--fast"]'
     if spec.user is not None and not (IMAGE_USER if spec.image else USER).fullmatch(spec.user):

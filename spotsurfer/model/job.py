@@ -175,6 +175,7 @@ class JobSpec:
     retries: int = 0  # of a command that fails by itself
     environment: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
+    project: str = ""  # for which it is paid; "" = none
     user: str | None = None  # None in a row: from before jobs were unprivileged by default, see spotsurfer_wire.messages.Spec
     budget_usd_micros: int | None = None
     price_max_usd_micros: int | None = None  # of its machine, per hour
@@ -278,6 +279,7 @@ class Job:
     resumed_at: datetime | None = None  # by its user: earlier failures don't count against a new try
     rewind: Rewind | None = None
     parent: Parent | None = None
+    owner: str = ""  # who submitted it: a Unix user, a token's owner, an OIDC subject; "" = from before there were owners
     lineage: str = ""  # the job whose keys name and seal its chunks; "" = itself
     partials_asked: int = 0  # number of requests for partial outputs
 

@@ -136,6 +136,8 @@ class CostLine:
     name: str = ""  # of the job
     user: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
+    owner: str = ""
+    project: str = ""
     transfer_bytes: int = 0  # between the machine and a store in another region or cloud
     transfer_usd_micros: int = 0  # of `usd_micros`
 
@@ -315,8 +317,10 @@ class Service(Protocol):
         """Remove the uploads of a job that was never submitted."""
         ...
 
-    def submit(self, job: JobId, spec: JobSpec, modes: dict[str, int], secrets: Mapping[str, bytes] | None = None) -> Job:
-        """Make the job; every input of `modes` (path -> permission bits) must have been uploaded, or InputMissing.
+    def submit(
+        self, job: JobId, spec: JobSpec, modes: dict[str, int], secrets: Mapping[str, bytes] | None = None, owner: str = ""
+    ) -> Job:
+        """Make the job of `owner`; every input of `modes` (path -> permission bits) must have been uploaded, or InputMissing.
 
         `secrets` are the values that the submitter read; the controller seals them at once and does not keep them.
         """

@@ -27,6 +27,7 @@ job = Table(
     Column("resumed_at", String),
     Column("rewind", JSON),
     Column("parent", JSON),
+    Column("owner", String, nullable=False, server_default="", index=True),
     Column("lineage", String, nullable=False, server_default=""),
     Column("partials_asked", Integer, nullable=False, server_default="0"),
     Column("spec", JSON, nullable=False),

@@ -35,7 +35,8 @@ Hosts = Callable[..., Host]
 # What only the controller's database had -> what the page calls it.
 LOST = {
     "cpus": "processors", "memory_bytes": "memory", "gpu": "`gpu`", "market": "market", "priority": "priority",
-    "retries": "retries", "tags": "tags", "budget_usd_micros": "budget", "price_max_usd_micros": "`price_max_usd`",
+    "retries": "retries", "tags": "tags", "project": "project",
+    "budget_usd_micros": "budget", "price_max_usd_micros": "`price_max_usd`",
     "deadline_seconds": "deadline", "work_seconds": "`work`", "instance_types": "`instance_types`", "on_end": "`on_end`",
     "registry_auth": "`registry_auth`", "idle_seconds": "`[idle]`", "idle_cpu": "`[idle]`", "idle_gpu": "`[idle]`",
     "size_policy": "`[size]`", "size_memory_min_bytes": "`[size]`", "size_memory_max_bytes": "`[size]`",

@@ -186,13 +186,15 @@ class FakeService:
         self.discarded.append(job)
         self.uploads.pop(job, None)
 
-    def submit(self, job: JobId, spec: JobSpec, modes: dict[str, int], secrets: Mapping[str, bytes] | None = None) -> Job:
+    def submit(
+        self, job: JobId, spec: JobSpec, modes: dict[str, int], secrets: Mapping[str, bytes] | None = None, owner: str = ""
+    ) -> Job:
         if self.fail is not None:
             raise self.fail
         missing = set(modes) - set(self.uploads.get(job, {}))
         if missing:
             raise InputMissing(f"Input {min(missing)!r} was not uploaded.")
-        made = Job(job, spec, JobState.ACTIVE, 1, START)
+        made = Job(job, spec, JobState.ACTIVE, 1, START, owner=owner)
         self.modes[job] = modes
         self.secrets[job] = dict(secrets or {})
         self.statuses[job] = JobStatus(

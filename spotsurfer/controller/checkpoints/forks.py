@@ -190,7 +190,7 @@ class Forks:
         if order.rehearsal:
             spec = replace(spec, on_end=(), outputs=(), retries=0)
         origin = Parent(parent.id, checkpoint, order.rehearsal)
-        row = Job(child, spec, JobState.QUEUED, 1, now, parent=origin, lineage=parent.lineage or parent.id)
+        row = Job(child, spec, JobState.QUEUED, 1, now, parent=origin, owner=parent.owner, lineage=parent.lineage or parent.id)
         what = "rehearsal" if order.rehearsal else "copy"
         with self._checkpoints.engine.begin() as c:
             rows.add_job(c, row)

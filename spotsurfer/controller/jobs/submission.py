@@ -100,7 +100,7 @@ class Submission:
             except StoreError as e:
                 raise _store_trouble(e) from e
 
-    def submit(self, job: JobId, spec: JobSpec, modes: dict[str, int], secrets: Secrets = NO_SECRETS) -> Job:
+    def submit(self, job: JobId, spec: JobSpec, modes: dict[str, int], secrets: Secrets = NO_SECRETS, owner: str = "") -> Job:
         """Make the job; a job that names no user runs unprivileged."""
         spec = spec if spec.user is not None else replace(spec, user=messages.UNPRIVILEGED)
         self._check_id(job)
@@ -108,9 +108,9 @@ class Submission:
         self._check_inputs(job, spec)
         bag = self.vault.sealed(job, spec, secrets)
         with self._settling:
-            return self._submit(job, spec, modes, bag)
+            return self._submit(job, spec, modes, bag, owner)
 
-    def _submit(self, job: JobId, spec: JobSpec, modes: dict[str, int], bag: bytes | None) -> Job:
+    def _submit(self, job: JobId, spec: JobSpec, modes: dict[str, int], bag: bytes | None, owner: str) -> Job:
         if job in self._discarded:
             raise Conflict(f"job {job} was given up while it was submitted: submit it again")
         try:
@@ -118,7 +118,7 @@ class Submission:
             self._write(job, spec, modes)
         except StoreError as e:
             raise _store_trouble(e) from e
-        row = Job(job, spec, JobState.QUEUED, 1, self.clock.now())
+        row = Job(job, spec, JobState.QUEUED, 1, self.clock.now(), owner=owner)
         with self.engine.begin() as connection:
             rows.add_job(connection, row)
             text = f"{spec.name}: {' '.join(spec.command)}{_told(spec)}"
