@@ -68,7 +68,7 @@ def main() -> None:
     readme.write_text(text)
     (ROOT / "docs").mkdir(exist_ok=True)
     (ROOT / "docs" / "states.md").write_text(states_page())
-    page = make_app(cast(Any, None), token=None).openapi()
+    page = make_app(cast(Any, None)).openapi()
     (ROOT / "tests" / "web" / "openapi.json").write_text(json.dumps(page, indent=1) + "\n")
 
 

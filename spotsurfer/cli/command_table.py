@@ -60,6 +60,11 @@ TABLE = {
         "serve": "Run the controller until SIGTERM or Ctrl-C.",
         "doctor": "Say what this machine can and can't do, and the remedy; exit code 7 if something needed is missing.",
     },
+    "spotsurfer.cli.commands.access": {
+        "whoami": "Say who you are for the controller, and what you may do.",
+        "token": "Let people in: make, list, revoke (operators).",
+        "audit": "Say who changed what, and who was refused it (operators).",
+    },
     "spotsurfer.cli.commands.backup": {
         "backup": "Save the controller's database, key and token in one encrypted file; the controller may be running.",
         "restore": "Put a backup where this configuration has the controller's data folder: whole, or not at all.",

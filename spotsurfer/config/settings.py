@@ -6,6 +6,7 @@ SPOTSURFER_<SECTION>__<KEY>, e.g. SPOTSURFER_LIMITS__BUDGET_USD=25.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from collections.abc import Mapping
@@ -139,11 +140,31 @@ class ControllerSection(Section):
     socket: AbsolutePath | None = None
     listen: Annotated[str, AfterValidator(_listens)] | None = None
     token_file: AbsolutePath | None = None
+    tls_certificate: AbsolutePath | None = None
+    tls_key: AbsolutePath | None = None
     tick_seconds: Interval = 4.0
     hurry_seconds: Interval = 0.25
     offers_seconds: Interval = 30.0
     log_level: Annotated[str, _one_of("debug", "info", "warning", "error")] = "info"
     log_format: Annotated[str, _one_of("auto", "json", "text")] = "auto"
+
+
+def _networks(value: tuple[str, ...]) -> tuple[str, ...]:
+    for one in value:
+        try:
+            ipaddress.ip_network(one)
+        except ValueError:
+            raise ValueError(f'is {one!r}, expected addresses or networks, like "127.0.0.1" or "10.0.0.0/24"') from None
+    return value
+
+
+class AccessSection(Section):
+    """[access]: who may use the API, besides the controller's own user and the token file."""
+
+    operators: tuple[str, ...] = ()
+    socket_group: str | None = None
+    proxy_header: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9-]*$")] | None = None
+    proxy_addresses: Annotated[tuple[str, ...], AfterValidator(_networks)] = ("127.0.0.1", "::1")
 
 
 def _store_url(value: str) -> str:
@@ -312,6 +333,7 @@ class Settings(BaseSettings):
         env_prefix="SPOTSURFER_", env_nested_delimiter="__", extra="forbid", frozen=True, env_ignore_empty=True
     )
     controller: ControllerSection = Field(default_factory=ControllerSection)
+    access: AccessSection = Field(default_factory=AccessSection)
     store: StoreSection = Field(default_factory=StoreSection)
     limits: LimitsSection = Field(default_factory=LimitsSection)
     agent: AgentSection = Field(default_factory=AgentSection)

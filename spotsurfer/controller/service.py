@@ -146,10 +146,15 @@ class ControllerService:
             last_error=self.loop.last_error,
         )
 
-    def jobs(self, include_ended: bool = True) -> Sequence[JobStatus]:
-        """All jobs, newest first, without rehearsals."""
+    def resolve(self, job: str, owner: str | None = None, whole: bool = True) -> JobId:
+        """The id of a job by its id or name."""
         with self.engine.connect() as connection:
-            jobs = [j for j in rows.all_jobs(connection) if include_ended or j.state not in ENDED]
+            return (rows.named_job if whole else rows.find_job)(connection, job, owner).id
+
+    def jobs(self, include_ended: bool = True, owner: str | None = None) -> Sequence[JobStatus]:
+        """All jobs, or those of an owner, newest first, without rehearsals."""
+        with self.engine.connect() as connection:
+            jobs = [j for j in rows.all_jobs(connection, owner) if include_ended or j.state not in ENDED]
             jobs = [j for j in jobs if not rehearses(j)]
             found = rows.attempts(connection, [j.id for j in jobs])
             reports = observations.last_reports(connection, [j.id for j in jobs])
@@ -241,12 +246,17 @@ class ControllerService:
         )
 
     def timeline(
-        self, job: str | None, after: int = 0, since: datetime | None = None, last: int | None = None
+        self,
+        job: str | None,
+        after: int = 0,
+        since: datetime | None = None,
+        last: int | None = None,
+        owner: str | None = None,
     ) -> Sequence[tuple[int, Moment]]:
         """Numbered moments."""
         with self.engine.connect() as connection:
             one = rows.find_job(connection, job).id if job is not None else None
-            return timeline.read(connection, one, after, since, last)
+            return timeline.read(connection, one, after, since, last, owner)
 
     def why(self, job: str, last: int = 10) -> Sequence[Why]:
         """The last decisions about a job."""
@@ -316,10 +326,10 @@ class ControllerService:
         with self.engine.connect() as connection:
             return observations.spot_seen_since(connection, self.clock.now() - KEPT)
 
-    def costs(self, job: str | None, since: datetime | None = None) -> Sequence[CostLine]:
+    def costs(self, job: str | None, since: datetime | None = None, owner: str | None = None) -> Sequence[CostLine]:
         """The costs by attempt; `since`: of machines launched then or later."""
         with self.engine.connect() as connection:
-            jobs = rows.all_jobs(connection)
+            jobs = rows.all_jobs(connection, owner)
             if job is not None:
                 one = rows.find_job(connection, job)
                 jobs = [one, *(j for j in jobs if rehearses(j) and j.parent is not None and j.parent.job == one.id)]

@@ -21,6 +21,7 @@ from spotsurfer.agent_runtime import Runtime, provision
 from spotsurfer.common import plugins, private_files
 from spotsurfer.common.plugins import INTERVAL, POLICIES, PURCHASE, SIZE
 from spotsurfer.config.settings import Settings
+from spotsurfer.controller.access import AccessControl
 from spotsurfer.controller.apply import Apply
 from spotsurfer.controller.checkpoints.checkpoint_api import CheckpointApi
 from spotsurfer.controller.checkpoints.checkpoint_gc import CheckpointGc, CheckpointStore
@@ -77,6 +78,7 @@ class Controller:
     background: list[Repeated]
     operations: Operations
     front: Listener
+    access: AccessControl
     stopped: threading.Event
     failure: list[BaseException]
     _lock: int
@@ -232,7 +234,8 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         images=ImageDigests(store),
         logins=logins,
     )
-    return Controller(service, loop, schedule, background, operations, front, stopped, failure, lock)
+    access = AccessControl(engine, clock)
+    return Controller(service, loop, schedule, background, operations, front, access, stopped, failure, lock)
 
 
 def _close(settings: Settings) -> None:

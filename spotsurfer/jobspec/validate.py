@@ -76,13 +76,13 @@ def refuse_remote(spec: JobSpec, *, on_end: bool, fetch: bool) -> None:
     """
     if spec.on_end and not on_end:
         raise Denied(
-            "on_end runs a command on the controller's host and is not allowed over TCP: remove it from the job, submit on "
-            "that host, or let its operator set [hooks] allow_remote = true."
+            "on_end runs a command on the controller's host: only operators may bring one, and over TCP not even they; remove "
+            "it from the job, let an operator submit it on that host, or set [hooks] allow_remote = true for theirs over TCP."
         )
     if fetched(spec) and not fetch:
         raise Denied(
-            "Secrets of a cloud are fetched with the controller's own credentials, which is not allowed over TCP: give them as "
-            "file: or env:, submit on that host, or let its operator set [secrets] allow_remote = true."
+            "Secrets of a cloud are fetched with the controller's own credentials: only operators may ask for that, and over "
+            "TCP not even they; give them as file: or env:, or set [secrets] allow_remote = true for operators over TCP."
         )
 
 

@@ -330,8 +330,15 @@ class Service(Protocol):
         """A dry run of the launch of such a job now; nothing is stored. Conflict before the first look at the cloud."""
         ...
 
-    def jobs(self, include_ended: bool = True) -> Sequence[JobStatus]:
-        """All jobs, newest first."""
+    def resolve(self, job: JobId, owner: str | None = None, whole: bool = True) -> JobId:
+        """The id of the job of this id or name; with `owner` among the jobs of theirs. NotFound.
+
+        Not `whole`: an unambiguous beginning of an id is enough.
+        """
+        ...
+
+    def jobs(self, include_ended: bool = True, owner: str | None = None) -> Sequence[JobStatus]:
+        """All jobs, newest first; with `owner` those of theirs."""
         ...
 
     def job(self, job: JobId) -> JobStatus:
@@ -339,9 +346,17 @@ class Service(Protocol):
         ...
 
     def timeline(
-        self, job: JobId | None, after: int = 0, since: datetime | None = None, last: int | None = None
+        self,
+        job: JobId | None,
+        after: int = 0,
+        since: datetime | None = None,
+        last: int | None = None,
+        owner: str | None = None,
     ) -> Sequence[tuple[int, Moment]]:
-        """Moments numbered above `after`, of `since` or later, the `last` so many of these; oldest first. None: of all."""
+        """Moments numbered above `after`, of `since` or later, the `last` so many of these; oldest first. None: of all.
+
+        `owner`: of the jobs of theirs alone.
+        """
         ...
 
     def why(self, job: JobId, last: int = 10) -> Sequence[Why]:
@@ -443,8 +458,11 @@ class Service(Protocol):
         """Where to log in to the machine that the job is on, or comes to. Conflict if it has none, or SSH is off."""
         ...
 
-    def costs(self, job: JobId | None, since: datetime | None = None) -> Sequence[CostLine]:
-        """The costs by attempt; running ones up to now. `since`: only machines launched then or later."""
+    def costs(self, job: JobId | None, since: datetime | None = None, owner: str | None = None) -> Sequence[CostLine]:
+        """The costs by attempt; running ones up to now. `since`: only machines launched then or later.
+
+        `owner`: of the jobs of theirs alone.
+        """
         ...
 
     def usage(self, job: JobId, since: datetime | None = None) -> Sequence[UsageSeen]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, and_, exists, func, insert, or_, select, update
+from sqlalchemy import Connection, Select, and_, exists, func, insert, or_, select, update
 
 from spotsurfer.model.errors import Conflict, NotFound
 from spotsurfer.model.job import (
@@ -139,45 +139,51 @@ def load_job(connection: Connection, job: JobId) -> Job:
     return job_from_row(row)
 
 
-def named_job(connection: Connection, name: str) -> Job:
+def named_job(connection: Connection, name: str, owner: str | None = None) -> Job:
     """One job by its exact id or name, for commands that change it; for a shared name the newest active job, else the newest.
+
+    `owner`: among the jobs of theirs alone.
 
     Raises NotFound, with a list of similar jobs.
     """
     ended = J.c.state.in_([str(s) for s in ENDED])
-    query = select(J).where(or_(J.c.id == name, J.c.spec["name"].as_string() == name))
+    query = _of(owner).where(or_(J.c.id == name, J.c.spec["name"].as_string() == name))
     query = query.order_by((J.c.id == name).desc(), ended, J.c.submitted_at.desc(), J.c.id)
     row = connection.execute(query.limit(1)).mappings().first()
     if row is not None:
         return job_from_row(row)
-    begin = [j.id for j in _beginning(connection, name)]
+    begin = [j.id for j in _beginning(connection, name, owner)]
     if begin:
         raise NotFound(f"there is no job {name!r}: write its whole id or name; did you mean {' or '.join(begin)}?")
     raise NotFound(f"there is no job {name!r}; `spotsurfer list` shows all")
 
 
-def find_job(connection: Connection, name: str) -> Job:
+def find_job(connection: Connection, name: str, owner: str | None = None) -> Job:
     """As `named_job`, or by an unambiguous beginning of an id, for queries. Raises NotFound."""
     try:
-        return named_job(connection, name)
+        return named_job(connection, name, owner)
     except NotFound:
-        begin = _beginning(connection, name)
+        begin = _beginning(connection, name, owner)
         if len(begin) == 1:
             return begin[0]
         raise
 
 
-def _beginning(connection: Connection, name: str) -> list[Job]:
+def _beginning(connection: Connection, name: str, owner: str | None) -> list[Job]:
     """Some of the jobs with ids that begin with `name`."""
     if not name:
         return []
-    query = select(J).where(J.c.id.startswith(name, autoescape=True)).order_by(J.c.submitted_at.desc(), J.c.id).limit(3)
+    query = _of(owner).where(J.c.id.startswith(name, autoescape=True)).order_by(J.c.submitted_at.desc(), J.c.id).limit(3)
     return [job_from_row(r) for r in connection.execute(query).mappings()]
 
 
-def all_jobs(connection: Connection) -> list[Job]:
-    """Every job, newest first."""
-    rows = connection.execute(select(J).order_by(J.c.submitted_at.desc(), J.c.id)).mappings()
+def _of(owner: str | None) -> Select[Any]:
+    return select(J) if owner is None else select(J).where(J.c.owner == owner)
+
+
+def all_jobs(connection: Connection, owner: str | None = None) -> list[Job]:
+    """Every job, or every job of an owner, newest first."""
+    rows = connection.execute(_of(owner).order_by(J.c.submitted_at.desc(), J.c.id)).mappings()
     return [job_from_row(r) for r in rows]
 
 

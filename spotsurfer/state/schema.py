@@ -179,3 +179,32 @@ usage_window = Table(
     Column("slices", Integer, nullable=False),
     Column("row", JSON, nullable=False),
 )
+
+# Who may use the API over TCP. The secret of a token is kept as a digest alone.
+token = Table(
+    "token",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("owner", String, nullable=False),
+    Column("role", String, nullable=False),
+    Column("digest", String, nullable=False),
+    Column("made_at", String, nullable=False),
+    Column("expires_at", String),
+    Column("used_at", String),
+    Column("revoked_at", String),
+)
+
+# Who did what, or was refused it: append-only.
+audit = Table(
+    "audit",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    Column("at", String, nullable=False, index=True),
+    Column("who", String, nullable=False, index=True),
+    Column("role", String, nullable=False),
+    Column("via", String, nullable=False),
+    Column("address", String, nullable=False),
+    Column("what", String, nullable=False),
+    Column("job", String, nullable=False, index=True),
+    Column("status", Integer, nullable=False),
+)

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, RowMapping, insert, select
 from spotsurfer.model.job import JobId
 from spotsurfer.ports.service import Moment, Why
 from spotsurfer.state.schema import decision as D
+from spotsurfer.state.schema import job as J
 from spotsurfer.state.schema import moment as M
 
 STEPS = 100  # newest steps of a job's attempts to search; a hand-over takes a handful
@@ -29,12 +30,22 @@ def add(connection: Connection, moment: Moment) -> None:
 
 
 def read(
-    connection: Connection, job: JobId | None, after: int, since: datetime | None = None, last: int | None = None
+    connection: Connection,
+    job: JobId | None,
+    after: int,
+    since: datetime | None = None,
+    last: int | None = None,
+    owner: str | None = None,
 ) -> list[tuple[int, Moment]]:
-    """Moments numbered above `after`, of `since` or later, the `last` so many of these; oldest first. None: of all."""
+    """Moments numbered above `after`, of `since` or later, the `last` so many of these; oldest first. None: of all.
+
+    `owner`: of the jobs of theirs alone.
+    """
     query = select(M).where(M.c.number > after).order_by(M.c.number.desc())
     if job is not None:
         query = query.where(M.c.job == job)
+    if owner is not None:
+        query = query.where(M.c.job.in_(select(J.c.id).where(J.c.owner == owner)))
     if since is not None:
         query = query.where(M.c.at >= since.astimezone(UTC).isoformat())
     if last is not None:

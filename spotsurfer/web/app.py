@@ -4,60 +4,17 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
 from pathlib import Path
 
-import structlog
 from fastapi import FastAPI
-from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 import spotsurfer
-from spotsurfer.model.errors import ConfigError, Denied, UsageError
+from spotsurfer.model.errors import ConfigError
 from spotsurfer.ports.service import Service
-from spotsurfer.web import file_routes, routes
-from spotsurfer.web.error_responses import answer, install
-
-# ---- Guard: checks access and announced sizes before any route.
-
-BODY_MAX_BYTES = 8 << 20  # of JSON; inputs are streamed, and only the store limits them
-_log = structlog.get_logger(room="web")
-
-
-class Guard:
-    """Checks the token, if there is one, and the announced length of the body. Plain ASGI: it buffers nothing."""
-
-    def __init__(self, app: ASGIApp, token: str | None) -> None:
-        self._app = app
-        self._token = token
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
-        if scope["type"] == "http":
-            headers = dict(scope["headers"])
-            if not self._may_enter(headers.get(b"authorization", b"")):
-                _log.warning("request.denied", path=scope["path"], client=(scope.get("client") or ("?",))[0])
-                remedy = "Token missing or wrong: set SPOTSURFER_TOKEN to the text of the controller's token file."
-                return await answer(Denied(remedy), 401)(scope, receive, send)
-            if "/inputs/" not in scope["path"] and (refusal := _too_much(headers)) is not None:
-                return await refusal(scope, receive, send)
-        return await self._app(scope, receive, send)
-
-    def _may_enter(self, header: bytes) -> bool:
-        """Takes constant time: the time for a wrong token tells a stranger nothing."""
-        if self._token is None:
-            return True
-        kind, _, given = header.partition(b" ")
-        return kind.lower() == b"bearer" and secrets.compare_digest(given.strip(), self._token.encode())
-
-
-def _too_much(headers: Mapping[bytes, bytes]) -> Response | None:
-    """The answer to a body that is or may be too large: servers read no more than was announced, if that was a length."""
-    if b"transfer-encoding" in headers:
-        return answer(UsageError("The body has no Content-Length: send it in one piece, with its length."), 411)
-    if int(headers.get(b"content-length", b"0")) > BODY_MAX_BYTES:
-        return answer(UsageError(f"The body is larger than {BODY_MAX_BYTES >> 20} MiB."), 413)
-    return None
+from spotsurfer.web import access_routes, file_routes, routes
+from spotsurfer.web.access import Makers
+from spotsurfer.web.error_responses import install
+from spotsurfer.web.guard import Door, Guard
 
 
 def load_token(path: Path) -> str:
@@ -86,17 +43,20 @@ def load_token(path: Path) -> str:
 
 # ---- Application
 
+LOCAL = Door()  # a Unix socket
 DESCRIPTION = """Jobs that surf across spot machines. Amounts are micro-dollars, sizes bytes, durations seconds, times UTC.
 
 To submit: POST /v1/ids, PUT each input below /v1/jobs/{job}/inputs/, then PUT /v1/jobs/{job}. Over TCP every request shows
-`Authorization: Bearer <token>`; on the Unix socket the file's permissions decide."""
+`Authorization: Bearer <token>`; on the Unix socket the kernel says who asks. Users see their own jobs alone."""
 
 
 def make_app(
-    service: Service, *, token: str | None, allow_on_end: bool | None = None, allow_fetch: bool | None = None
+    service: Service, door: Door = LOCAL, *, makers: Makers | None = None, allow_on_end: bool = True, allow_fetch: bool = True
 ) -> FastAPI:
-    """The API over `service`. With a `token` (TCP) every request must show it, and jobs may bring an on_end command only if
-    `allow_on_end`, and secrets that the controller fetches only if `allow_fetch`. Without one (Unix socket) nothing is refused.
+    """The API over `service`, for those whom `door` knows; by default on a Unix socket.
+
+    Operators' jobs may bring an on_end command only if `allow_on_end`, and secrets that the controller fetches only if
+    `allow_fetch`; other people's never. `makers`: to be shared by all doors of a controller.
     """
     app = FastAPI(
         title="spotsurfer",
@@ -107,12 +67,11 @@ def make_app(
         redoc_url=None,
         generate_unique_id_function=lambda route: route.name,
     )
-    app.state.service = service
-    app.state.allow_on_end = token is None if allow_on_end is None else allow_on_end
-    app.state.allow_fetch = token is None if allow_fetch is None else allow_fetch
+    app.state.service, app.state.access, app.state.makers = service, door.access, makers or Makers()
+    app.state.allow_on_end, app.state.allow_fetch = allow_on_end, allow_fetch
     app.state.stopping = False  # set at shutdown: long polls answer at once
-    app.include_router(routes.router)
-    app.include_router(file_routes.router)
+    for router in (routes.router, file_routes.router, access_routes.router):
+        app.include_router(router)
     install(app)
-    app.add_middleware(Guard, token=token)
+    app.add_middleware(Guard, door=door)
     return app

@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -136,6 +137,11 @@ class Client:
             if answer.status >= 400:
                 raise self._refusal(answer.status, answer.read())
             yield answer
+        except ssl.SSLCertVerificationError as error:
+            remedy = "set SPOTSURFER_CA to a file with the certificate of its authority"
+            raise e.Denied(
+                f"{self._place} shows a certificate that is not trusted ({error.verify_message}): {remedy}."
+            ) from None
         except (OSError, http.client.HTTPException):
             raise self._silent(reached) from None
         finally:
@@ -171,8 +177,19 @@ def connect(config: Path | None = None) -> Client:
         scheme, host, port = "", None, None
     if scheme not in ("http", "https") or not host:
         raise e.UsageError(f"SPOTSURFER_URL is {url!r}, expected a URL like http://127.0.0.1:8470 or the path of a socket.")
-    kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
-    return Client(url, lambda: kind(host, port), os.environ.get("SPOTSURFER_TOKEN", "").strip())
+    token = os.environ.get("SPOTSURFER_TOKEN", "").strip()
+    if scheme == "http":
+        return Client(url, lambda: http.client.HTTPConnection(host, port), token)
+    trusted = _trusted(os.environ.get("SPOTSURFER_CA", ""))
+    return Client(url, lambda: http.client.HTTPSConnection(host, port, context=trusted), token)
+
+
+def _trusted(file: str) -> ssl.SSLContext:
+    """The system's authorities, or those in `file` alone."""
+    try:
+        return ssl.create_default_context(cafile=file or None)
+    except (OSError, ssl.SSLError) as error:
+        raise e.UsageError(f"SPOTSURFER_CA is {file!r}, expected a file with certificates: {error}.") from None
 
 
 def on_socket(path: Path, config: Path | None = None) -> Client:

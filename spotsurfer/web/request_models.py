@@ -113,6 +113,8 @@ class JobsQuery(BaseModel):
     state: list[str] = Field([], description="Their phase or state is one of these")
     tag: list[str] = Field([], description="They have all these tags, name=value; or name alone, with any value")
     name: str | None = Field(None, description="Their name; * and ? are wildcards")
+    owner: str | None = Field(None, description="Who submitted them")
+    project: str | None = Field(None, description="Their project; * and ? are wildcards")
     limit: int | None = Field(None, ge=1)
 
     def of(self, jobs: Sequence[JobStatus]) -> Sequence[JobStatus]:
@@ -127,6 +129,7 @@ class JobsQuery(BaseModel):
         return (
             (not self.state or not {status.phase, str(status.job.state)}.isdisjoint(self.state))
             and (self.name is None or fnmatchcase(spec.name, self.name))
+            and (self.project is None or fnmatchcase(spec.project, self.project))
             and all(_has(spec.tags, tag) for tag in self.tag)
         )
 

@@ -13,9 +13,12 @@ from pydantic import AwareDatetime
 from starlette.concurrency import run_in_threadpool
 
 from spotsurfer.jobspec.validate import checked, refuse_remote
+from spotsurfer.model.access import Role
 from spotsurfer.model.job import JOB_ID, Job, JobId
 from spotsurfer.ports.service import Info, Machine, Moment, Progress, Service
 from spotsurfer.web import response_models as m
+from spotsurfer.web.access import as_principal
+from spotsurfer.web.access_routes import Who
 from spotsurfer.web.request_models import (
     WAIT_MAX_SECONDS,
     BudgetBody,
@@ -41,9 +44,8 @@ router = APIRouter(
 
 
 def the_service(request: Request) -> Service:
-    """The service behind this app."""
-    service: Service = request.app.state.service
-    return service
+    """The service behind this app, as the one who asks may use it."""
+    return as_principal(request.app.state.service, request.scope["state"]["who"], request.app.state.makers)
 
 
 Controller = Annotated[Service, Depends(the_service)]
@@ -65,10 +67,10 @@ def new_id(body: NameBody, service: Controller) -> m.IdOut:
 
 
 @router.put("/jobs/{job}", status_code=201, tags=["submit"])
-def submit(job: NewJobPath, body: SubmitBody, service: Controller, request: Request) -> m.JobOut:
+def submit(job: NewJobPath, body: SubmitBody, service: Controller, request: Request, who: Who) -> m.JobOut:
     """Make the job. Everything it names must have been uploaded."""
-    spec = checked(body.spec)
-    refuse_remote(spec, on_end=request.app.state.allow_on_end, fetch=request.app.state.allow_fetch)
+    spec, operator = checked(body.spec), who.role is Role.OPERATOR
+    refuse_remote(spec, on_end=operator and request.app.state.allow_on_end, fetch=operator and request.app.state.allow_fetch)
     made = service.submit(JobId(job), spec, dict(body.modes), body.opened())
     return m.JobOut.of_status(service.job(made.id))
 
@@ -76,7 +78,7 @@ def submit(job: NewJobPath, body: SubmitBody, service: Controller, request: Requ
 @router.get("/jobs", tags=["jobs"])
 def jobs(service: Controller, wanted: Annotated[JobsQuery, Query()]) -> m.JobsOut:
     """All jobs, or those that are wanted, newest first."""
-    return m.JobsOut(jobs=[m.JobOut.of_status(x) for x in wanted.of(service.jobs(wanted.ended))])
+    return m.JobsOut(jobs=[m.JobOut.of_status(x) for x in wanted.of(service.jobs(wanted.ended, owner=wanted.owner))])
 
 
 @router.get("/jobs/{job}", tags=["jobs"])

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import socket
+import ssl
+import struct
 import tempfile
 import threading
 from collections.abc import Callable, Generator, Sequence
@@ -16,10 +19,12 @@ from pathlib import Path
 import structlog
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from spotsurfer.config.settings import listen_address
 from spotsurfer.ingress.listener import listening
 from spotsurfer.model.errors import ConfigError, ControllerRunning
+from spotsurfer.web.guard import PEER
 
 SOCKET_PATH_MAX_BYTES = 107  # the kernel's limit for an address of this kind
 GRACE_SECONDS = 3
@@ -32,16 +37,29 @@ class Endpoint:
 
     app: FastAPI
     socket: socket.socket
+    tls: ssl.SSLContext | None = None
+
+
+class _Protocol(H11Protocol):
+    """Of a connection over a Unix socket the kernel says whose it is: (PEER, number of the user)."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """The kernel noted the user when the connection was made: it stays true if that process gives up its rights."""
+        super().connection_made(transport)
+        peer: socket.socket = transport.get_extra_info("socket")
+        if peer.family == socket.AF_UNIX:
+            _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+            self.client = (PEER, uid)
 
 
 class _Server(uvicorn.Server):
     """Signals are ours, because two servers share the process. It awaits its end instead of polling ten times a second."""
 
-    def __init__(self, app: FastAPI) -> None:
+    def __init__(self, app: FastAPI, tls: ssl.SSLContext | None) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
-                http="h11",
+                http=_Protocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -50,7 +68,10 @@ class _Server(uvicorn.Server):
                 timeout_graceful_shutdown=GRACE_SECONDS,
             )
         )
-        self._ending = asyncio.Event()
+        self._tls, self._ending = tls, asyncio.Event()
+        if tls is not None:
+            self.config.load()
+            self.config.ssl = tls
 
     def end(self) -> None:
         """Begin to shut down; from the event loop."""
@@ -69,8 +90,22 @@ class _Server(uvicorn.Server):
         yield
 
 
-def unix_socket(path: Path) -> socket.socket:
-    """A listening socket at `path`, mode 0600; a stale file of a dead controller is replaced in one step.
+def tls_context(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    """TLS with these files, read now; None if none are given. Raises ConfigError."""
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise ConfigError("[controller] tls_certificate and tls_key go together: set both.")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as e:
+        raise ConfigError(f"[controller] tls_certificate {certificate} and tls_key {key} can't be used: {e}.") from None
+    return context
+
+
+def unix_socket(path: Path, group: str | None = None) -> socket.socket:
+    """A listening socket at `path`, mode 0600, or 0660 for a group; a dead controller's file is replaced in one step.
 
     Raises ControllerRunning if a process answers there, ConfigError if it can't be made.
     """
@@ -89,8 +124,14 @@ def unix_socket(path: Path) -> socket.socket:
             finally:
                 os.close(opened)
             fresh.chmod(0o600)
+            if group is not None:
+                shutil.chown(fresh, group=group)
+                fresh.chmod(0o660)
             listener.listen(128)
             fresh.replace(path)
+    except LookupError:
+        listener.close()
+        raise ConfigError(f"[access] socket_group is {group!r}, and this host has no such group.") from None
     except OSError as e:
         listener.close()
         raise ConfigError(
@@ -125,7 +166,7 @@ def serve(endpoints: Sequence[Endpoint], stop: threading.Event, ready: Callable[
 
 
 async def _serve(endpoints: Sequence[Endpoint], stop: threading.Event, ready: Callable[[], None]) -> None:
-    servers = [_Server(e.app) for e in endpoints]
+    servers = [_Server(e.app, e.tls) for e in endpoints]
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -49,7 +49,7 @@ def test_commands_and_options(complete: Complete) -> None:
     assert complete("spotsurfer loc") == ["local"]
     assert complete("spotsurfer store ") == ["check", "stats", "gc"]
     assert complete("spotsurfer local rec") == ["reclaim"]
-    assert complete("spotsurfer list --o") == ["--open"]
+    assert complete("spotsurfer list --op") == ["--open"]
     assert "--version" in complete("spotsurfer --v")
 
 

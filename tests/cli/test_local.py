@@ -34,6 +34,7 @@ def test_every_command_has_examples(call: Call) -> None:
         "policies": ["train"],
         "local": ["list", "reclaim", "cut", "mend", "clean"],
         "store": ["check", "stats", "gc"],
+        "token": ["make", "list", "revoke"],
         "hint": ["stage", "checkpoint"],
     }
     for words in [[n, *w] for n in names for w in ([[x] for x in below[n]] if n in below else [[]])]:

@@ -11,15 +11,16 @@ from pathlib import Path
 from support.fake_service import FakeService
 
 from spotsurfer.web.app import make_app
+from spotsurfer.web.guard import Door
 from spotsurfer.web.server import Endpoint, serve, unix_socket
 
 
 @contextlib.contextmanager
 def api(service: FakeService, path: Path, tcp: tuple[socket.socket, str] | None = None) -> Iterator[None]:
     """Answers on the Unix socket `path`, and on `tcp` (socket, token) if given, until the block ends."""
-    endpoints = [Endpoint(make_app(service, token=None), unix_socket(path))]
+    endpoints = [Endpoint(make_app(service), unix_socket(path))]
     if tcp is not None:
-        endpoints.append(Endpoint(make_app(service, token=tcp[1]), tcp[0]))
+        endpoints.append(Endpoint(make_app(service, Door(tcp[1]), allow_on_end=False, allow_fetch=False), tcp[0]))
     stop, ready = threading.Event(), threading.Event()
     thread = threading.Thread(target=serve, args=(endpoints, stop, ready.set))
     thread.start()

@@ -206,20 +206,34 @@ class FakeService:
     def status(self, attempt: Attempt) -> AttemptStatus:
         return AttemptStatus(attempt, "running", 1.0, False, 61.5, 3 << 20, 2, 0.4, "", 42.0, None, "", None, "", 12_345)
 
-    def jobs(self, include_ended: bool = True) -> Sequence[JobStatus]:
+    def resolve(self, job: JobId, owner: str | None = None, whole: bool = True) -> JobId:
+        found = self._find(job).job
+        if owner not in (None, found.owner):
+            raise NotFound(f"there is no job {job!r}")
+        return found.id
+
+    def jobs(self, include_ended: bool = True, owner: str | None = None) -> Sequence[JobStatus]:
         if self.fail is not None:
             raise self.fail
-        return [s for s in reversed(self.statuses.values()) if include_ended or s.job.state not in ENDED]
+        wanted = [s for s in reversed(self.statuses.values()) if owner in (None, s.job.owner)]
+        return [s for s in wanted if include_ended or s.job.state not in ENDED]
 
     def job(self, job: JobId) -> JobStatus:
         return self._find(job)
 
     def timeline(
-        self, job: JobId | None, after: int = 0, since: datetime | None = None, last: int | None = None
+        self,
+        job: JobId | None,
+        after: int = 0,
+        since: datetime | None = None,
+        last: int | None = None,
+        owner: str | None = None,
     ) -> Sequence[tuple[int, Moment]]:
         wanted = self._find(job).job.id if job is not None else None
         with self.lock:
             found = [(n, m) for n, m in enumerate(self.moments, 1) if n > after and wanted in (None, m.job)]
+        if owner is not None:
+            found = [(n, m) for n, m in found if m.job in self.statuses and self.statuses[m.job].job.owner == owner]
         return [(n, m) for n, m in found if since is None or m.at >= since][-(last or len(found)) :]
 
     def why(self, job: JobId, last: int = 10) -> Sequence[Why]:
@@ -395,9 +409,9 @@ class FakeService:
     def spots(self) -> Mapping[str, Sequence[SpotSeen]]:
         return {str(POOL): [SpotSeen(datetime(2026, 1, 1, tzinfo=UTC), True)]}
 
-    def costs(self, job: JobId | None, since: datetime | None = None) -> Sequence[CostLine]:
+    def costs(self, job: JobId | None, since: datetime | None = None, owner: str | None = None) -> Sequence[CostLine]:
         wanted = self._find(job).job.id if job is not None else None
-        found = [s.job for s in self.statuses.values() if wanted in (None, s.job.id)]
+        found = [s.job for s in self.statuses.values() if wanted in (None, s.job.id) and owner in (None, s.job.owner)]
         figures = (1, str(POOL), Market.SPOT, 3600.0, 30_000, 96_000, 3500.0, 1.5, "finished")
         whose = [(j, (self.launched.get(j.id, START), None, j.spec.name, j.spec.user, j.spec.tags)) for j in found]
         return [CostLine(j.id, *figures, *more) for j, more in whose if since is None or more[0] >= since]

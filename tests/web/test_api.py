@@ -362,12 +362,12 @@ def test_the_token_is_made_once_and_must_be_private(folder: Path) -> None:
 
 def test_the_wire_is_what_it_was() -> None:
     """Nouns are answered as they are, so a change of one may change the wire. If so: `make docs`, and look at the diff."""
-    page = make_app(FakeService(), token=None).openapi()
+    page = make_app(FakeService()).openapi()
     assert page == json.loads(WIRE.read_text())
 
 
 def test_openapi_describes_every_answer() -> None:
-    page = make_app(FakeService(), token=None).openapi()
+    page = make_app(FakeService()).openapi()
     operations = [op for path in page["paths"].values() for op in path.values()]
     assert len(operations) >= 19
     assert len({op["operationId"] for op in operations}) == len(operations)

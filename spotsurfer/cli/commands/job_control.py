@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -30,6 +30,10 @@ Timeout = Annotated[str, typer.Option("--timeout", help="With --wait: give up af
 Jobs = Annotated[
     list[str] | None,
     typer.Argument(metavar="JOB", help="Ids or names.", show_default=False, autocompletion=known_jobs),
+]
+Owner = Annotated[str | None, typer.Option("--owner", help="Those of this person.", show_default=False)]
+Project = Annotated[
+    str | None, typer.Option("--project", help="Those of this project; * and ? are wildcards.", show_default=False)
 ]
 Tags = Annotated[list[str] | None, typer.Option("--tag", help="Those with this tag, name=value; repeatable: with all of them.")]
 # Error by the state of a failed attempt.
@@ -142,16 +146,19 @@ def _moved(job: Json, moments: list[Json], number: int) -> str | None:
     return None
 
 
-def suspend(
+def suspend(  # noqa: PLR0913 - one parameter an option
     jobs: Jobs = None,
     *,
     every: Annotated[bool, typer.Option("--all", help="All jobs that are neither held, suspended nor ended.")] = False,
     tags: Tags = None,
+    owner: Owner = None,
+    project: Project = None,
     wait: Wait = False,
     timeout: Timeout = "1h",
 ) -> None:
     """Save jobs, give their machines back, keep them in storage until `resume`. One with engine "none" begins again then."""
-    limit, chosen, client = timeout_seconds(timeout), _chosen(jobs, every, tags, wishes=[Wish.RUN]), SESSION.client()
+    limit, client = timeout_seconds(timeout), SESSION.client()
+    chosen = _chosen(jobs, every, Filter(tags, owner, project), wishes=[Wish.RUN])
     _each(client, chosen, lambda job: _suspend(client, job, limit if wait else None), "suspended", not jobs)
 
 
@@ -175,11 +182,13 @@ def _suspend(client: Client, job: str, limit_seconds: float | None) -> tuple[Jso
     return {**answer, "state": "held", "checkpoint": kept}, f"{answer['job']} is saved at {kept} and {until}."
 
 
-def resume(
+def resume(  # noqa: PLR0913 - one parameter an option
     jobs: Jobs = None,
     *,
     every: Annotated[bool, typer.Option("--all", help="All jobs that are held or suspended.")] = False,
     tags: Tags = None,
+    owner: Owner = None,
+    project: Project = None,
     origin: Annotated[
         str | None,
         typer.Option("--from", metavar="CHECKPOINT", help="Go back to this one; the job may be held, running or ended."),
@@ -191,7 +200,7 @@ def resume(
 
     A job that runs is saved first; where that fails it runs on and does not go back.
     """
-    limit, chosen = timeout_seconds(timeout), _chosen(jobs, every, tags, state=["held", "suspended"])
+    limit, chosen = timeout_seconds(timeout), _chosen(jobs, every, Filter(tags, owner, project), state=["held", "suspended"])
     if origin is not None and len(chosen) > 1:
         raise UsageError("--from is a checkpoint of one job: name one.")
     client = SESSION.client()
@@ -279,9 +288,11 @@ def cancel(
     *,
     every: Annotated[bool, typer.Option("--all", help="All jobs that have not ended.")] = False,
     tags: Tags = None,
+    owner: Owner = None,
+    project: Project = None,
 ) -> None:
     """End jobs without results."""
-    chosen, client = _chosen(jobs, every, tags), SESSION.client()
+    chosen, client = _chosen(jobs, every, Filter(tags, owner, project)), SESSION.client()
 
     def end(job: str) -> tuple[Json, str]:
         answer = client.post(job_path(job, "cancel"))
@@ -290,10 +301,18 @@ def cancel(
     _each(client, chosen, end, "cancelled", not jobs)
 
 
+class Filter(NamedTuple):
+    """What jobs must have to be meant."""
+
+    tags: Sequence[str] | None
+    owner: str | None
+    project: str | None
+
+
 def _chosen(
     jobs: Sequence[str] | None,
     every: bool,
-    tags: Sequence[str] | None,
+    those: Filter,
     wishes: Sequence[Wish] = (Wish.RUN, Wish.HOLD),
     **which: object,
 ) -> list[str]:
@@ -301,11 +320,13 @@ def _chosen(
 
     Raises UsageError.
     """
-    if sum((bool(jobs), every, bool(tags))) != 1:
-        raise UsageError("Name jobs, or say --all, or --tag name=value.")
+    if sum((bool(jobs), every, any(those))) != 1:
+        raise UsageError("Name jobs, or say --all, or which: --tag name=value, --owner, --project.")
     if jobs:
         return list(dict.fromkeys(jobs))
-    found = SESSION.client().get("/v1/jobs", ended=False, tag=list(tags or []), **which)["jobs"]
+    found = SESSION.client().get(
+        "/v1/jobs", ended=False, tag=list(those.tags or []), owner=those.owner, project=those.project, **which
+    )["jobs"]
     return [str(job["id"]) for job in found if job["wish"] in wishes]
 
 

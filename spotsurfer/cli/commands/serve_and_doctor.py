@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -67,20 +68,27 @@ def serve(
 def _endpoints(settings: Settings, controller: Controller) -> list[Endpoint]:
     import structlog
 
+    from spotsurfer.web.access import Makers
     from spotsurfer.web.app import load_token, make_app
-    from spotsurfer.web.server import Endpoint, tcp_socket, unix_socket
+    from spotsurfer.web.guard import Door, Proxy
+    from spotsurfer.web.server import Endpoint, tcp_socket, tls_context, unix_socket
 
-    found = [Endpoint(make_app(controller.service, token=None), unix_socket(settings.socket_path))]
-    listen = settings.controller.listen
+    rules, makers, operators = settings.access, Makers(), frozenset(settings.access.operators)
+    here = Door(access=controller.access, operators=operators)
+    found = [Endpoint(make_app(controller.service, here, makers=makers), unix_socket(settings.socket_path, rules.socket_group))]
+    listen, tls = settings.controller.listen, tls_context(settings.controller.tls_certificate, settings.controller.tls_key)
     if listen is not None:
+        networks = [ipaddress.ip_network(x) for x in rules.proxy_addresses]
+        proxy = None if rules.proxy_header is None else Proxy(rules.proxy_header, networks)
         app = make_app(
             controller.service,
-            token=load_token(settings.token_path),
+            Door(load_token(settings.token_path), controller.access, proxy, operators),
+            makers=makers,
             allow_on_end=settings.hooks.allow_remote,
             allow_fetch=settings.secrets.allow_remote,
         )
-        found.append(Endpoint(app, tcp_socket(listen)))
-    for place, advice in _open_to_network(listen, settings.front.address):
+        found.append(Endpoint(app, tcp_socket(listen), tls))
+    for place, advice in _open_to_network(listen if tls is None else None, settings.front.address):
         structlog.get_logger(room="serve").warning("serve.open-to-network", listen=place, advice=advice)
     return found
 

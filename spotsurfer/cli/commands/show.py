@@ -34,16 +34,28 @@ def add(app: typer.Typer) -> None:
     app.command(epilog=examples("spotsurfer watch", "spotsurfer watch --since 2h", "spotsurfer watch assembly-3f9a1c"))(watch)
 
 
-def list_jobs(
+def list_jobs(  # noqa: PLR0913 - one parameter an option
     *,
     only_open: Annotated[bool, typer.Option("--open", help="Leave out jobs that have ended.")] = False,
     states: Annotated[list[str] | None, typer.Option("--state", help="Only of this phase, see below; repeatable.")] = None,
     tags: Annotated[list[str] | None, typer.Option("--tag", help="Only with this tag, name=value or name; repeatable.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Only of this person.", show_default=False)] = None,
+    project: Annotated[
+        str | None, typer.Option(help="Only of this project; * and ? are wildcards.", show_default=False)
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Only of this name; * and ? are wildcards.", show_default=False)] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the newest so many.", show_default=False)] = None,
 ) -> None:
     """Show all jobs, newest first."""
-    asked = {"ended": not only_open, "state": states, "tag": tags, "name": name, "limit": limit}
+    asked = {
+        "ended": not only_open,
+        "state": states,
+        "tag": tags,
+        "name": name,
+        "limit": limit,
+        "owner": owner,
+        "project": project,
+    }
     jobs = SESSION.client().get("/v1/jobs", **asked)["jobs"]
     put_json(jobs)
     if is_quiet():
@@ -51,7 +63,7 @@ def list_jobs(
             put(job["id"])
     elif jobs:
         _table(jobs)
-    elif only_open or states or tags or name:
+    elif only_open or states or tags or name or owner or project:
         put("No jobs are like that; `spotsurfer list` shows all.")
     else:
         put("No jobs. `spotsurfer submit --help` shows how to make one.")
@@ -137,6 +149,8 @@ def _facts(job: Json) -> list[tuple[str, Any]]:
         ("user", spec.get("user") or ("the image's" if spec.get("image") else "root")),
         ("secrets", _secrets(spec)),
         ("asked for", f"{counted(spec['cpus'], 'processor')}, {size(spec['memory_bytes'])}, market {spec['market']}"),
+        ("owner", job["owner"] or None),
+        ("project", spec["project"] or None),
         ("tags", ", ".join(f"{name}={value}" for name, value in spec["tags"].items())),
         ("priority", _priority(job)),
         ("size", job.get("size") or None),

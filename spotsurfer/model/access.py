@@ -1,0 +1,126 @@
+"""Who asks, and what each role may do with the controller: a table of all methods of the service."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}")  # a name of somebody who may own jobs
+
+
+class Role(StrEnum):
+    """What somebody may do."""
+
+    VIEWER = "viewer"  # sees everything, changes nothing
+    USER = "user"  # sees and changes their own jobs alone
+    OPERATOR = "operator"  # everything
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Somebody who asks. `name` becomes the owner of the jobs that they submit."""
+
+    name: str
+    role: Role
+    via: str = ""  # how we know: "socket", "token", "token 3fa1", "proxy", "oidc"
+
+    @property
+    def own_jobs_only(self) -> bool:
+        """Whether jobs of others do not exist for them."""
+        return self.role is Role.USER
+
+
+class Use(StrEnum):
+    """Ways to use a method of the service."""
+
+    LOOK = "look"  # about the controller and the markets: everybody
+    LIST = "list"  # about all jobs: users get those of their own
+    READ_JOB = "read job"  # the first argument names a job
+    READ_JOB_OR_LIST = "read job or list"  # the same, or None for all
+    CHANGE_JOB = "change job"
+    NEW_ID = "new id"  # an id for a job to come, which only its maker may go on with
+    TO_COME = "job to come"  # the first argument is such an id
+    BEGIN_WORK = "begin work"  # CHANGE_JOB, and the answer's number is for its maker
+    WORK = "work"  # the first argument is such a number
+    OPERATE = "operate"  # operators alone
+
+
+CHANGES = frozenset({Use.CHANGE_JOB, Use.NEW_ID, Use.TO_COME, Use.BEGIN_WORK, Use.OPERATE})
+
+# Every method of `ports.service.Service`; a test compares them.
+USES: dict[str, Use] = {
+    "info": Use.LOOK,
+    "preview": Use.LOOK,
+    "spots": Use.LOOK,
+    "jobs": Use.LIST,
+    "timeline": Use.READ_JOB_OR_LIST,
+    "costs": Use.READ_JOB_OR_LIST,
+    "job": Use.READ_JOB,
+    "why": Use.READ_JOB,
+    "usage": Use.READ_JOB,
+    "checkpoints": Use.READ_JOB,
+    "log": Use.READ_JOB,
+    "printed": Use.READ_JOB,
+    "outputs": Use.READ_JOB,
+    "output": Use.READ_JOB,
+    "partial": Use.READ_JOB,
+    "partial_output": Use.READ_JOB,
+    "machine": Use.CHANGE_JOB,  # a way to log in
+    "hold": Use.CHANGE_JOB,
+    "resume": Use.CHANGE_JOB,
+    "cancel": Use.CHANGE_JOB,
+    "move": Use.CHANGE_JOB,
+    "checkpoint": Use.CHANGE_JOB,
+    "prioritize": Use.CHANGE_JOB,
+    "set_budget": Use.CHANGE_JOB,
+    "go_back": Use.CHANGE_JOB,
+    "protect": Use.CHANGE_JOB,
+    "ask_partial": Use.CHANGE_JOB,
+    "fork": Use.BEGIN_WORK,
+    "rehearse": Use.BEGIN_WORK,
+    "progress": Use.WORK,
+    "call_off": Use.WORK,
+    "store_work": Use.OPERATE,
+    "new_job_id": Use.NEW_ID,
+    "upload": Use.TO_COME,
+    "discard": Use.TO_COME,
+    "submit": Use.TO_COME,
+    "resolve": Use.OPERATE,  # of the guard itself
+}
+
+
+def may(role: Role, use: Use) -> bool:
+    """Whether the role may use such methods at all; for users the guard asks further whether the job is theirs."""
+    if role is Role.OPERATOR:
+        return True
+    if role is Role.VIEWER:
+        return use not in CHANGES
+    return use is not Use.OPERATE
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token as operators see it. Times are ISO 8601 in UTC."""
+
+    id: str
+    owner: str
+    role: Role
+    made_at: str
+    expires_at: str | None = None
+    used_at: str | None = None  # at most a minute old
+    revoked_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """One line of the audit log: who did what, or was refused it."""
+
+    at: str
+    who: str
+    role: str
+    via: str
+    address: str  # of the client, "" on the socket
+    what: str  # the route's name, as in /v1/openapi.json
+    job: str
+    status: int  # of the HTTP answer
