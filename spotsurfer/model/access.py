@@ -56,6 +56,7 @@ USES: dict[str, Use] = {
     "jobs": Use.LIST,
     "timeline": Use.READ_JOB_OR_LIST,
     "costs": Use.READ_JOB_OR_LIST,
+    "charges": Use.READ_JOB_OR_LIST,
     "job": Use.READ_JOB,
     "why": Use.READ_JOB,
     "usage": Use.READ_JOB,

@@ -46,7 +46,7 @@ BODIES: dict[str, Any] = {
 }
 PATHS = {"job": HERS, "path": "a", "stream": "out", "number": NUMBER, "checkpoint": "1", "what": "stats", "id": "1"}
 # What answers a user about all jobs, or about nobody's.
-OPEN_TO_USERS = {"info", "new_id", "jobs", "timeline", "costs", "spots", "plan", "me"}
+OPEN_TO_USERS = {"info", "new_id", "jobs", "timeline", "costs", "charges", "spots", "plan", "me"}
 OPEN_TO_VIEWERS = {"plan"}  # of what is no GET: it keeps nothing
 
 
