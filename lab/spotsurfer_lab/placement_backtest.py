@@ -13,7 +13,8 @@ from spotsurfer.common.charts import Stripes
 from spotsurfer.common.plugins import PLACEMENT, made
 from spotsurfer.core.scheduling.deadline import kept
 from spotsurfer.core.scheduling.deadline_simulation import DONE, Bools, Ints, ticks_of
-from spotsurfer.ledger.costs import charge
+from spotsurfer.ledger.costs import cost
+from spotsurfer.ledger.facts import MachineFacts, Rules
 from spotsurfer.model.job import Attempt, AttemptNumber, AttemptState, JobId
 from spotsurfer.model.lifetimes import AGES, Lives
 from spotsurfer.model.market import Market, Pool
@@ -250,7 +251,7 @@ def _sooner(values: Floats, steps: int) -> Floats:
 
 # ---- Bills: the ledger's own rule, as for real machines.
 
-AWS = BillingRule(minimum_seconds=60.0, reclaimed_first_hour_free=True)
+AWS = Rules({"trace": (BillingRule(minimum_seconds=60.0, reclaimed_first_hour_free=True),)})
 MICROS = 1e6
 EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
 
@@ -317,7 +318,7 @@ def _charged(life: Life, prices: Sequence[tuple[float, int]]) -> float:
         released_at=ended,
         reclaimed=life.reclaimed,
     )
-    return charge(attempt, steps[1:], AWS, ended, life.reclaimed).usd_micros / MICROS
+    return cost(MachineFacts(attempt, attempt.job, steps[1:]), AWS, ended).usd_micros / MICROS
 
 
 # ---- Comparison: every window is a run.

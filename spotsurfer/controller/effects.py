@@ -54,6 +54,8 @@ def planned(plan: Plan, family: str, lease_seconds: float, now: datetime) -> Att
         purpose=plan.reason,
         for_move=plan.for_move,
         gpus=offer.gpus.count,
+        disk_bytes=offer.disk_bytes,
+        public_address=offer.public_address,
         lease_seconds=lease_seconds,
     )
 

@@ -78,7 +78,7 @@ class Observer:
         self.heads = heads
         self._limits = limits
         self.gpus = GpuWatch(None, limits.refusal_seconds)
-        self.costs = Costs({p.name: p.capabilities.billing for p in clouds}, clouds.tariff)
+        self.costs = Costs(clouds.rules())
         self._offers: dict[str, tuple[datetime, tuple[Offer, ...]]] = {}  # by provider, and when they were asked for
         self._offers_every = timedelta(seconds=offers_seconds)
         self._listings = Listings(timedelta(seconds=listing_seconds))

@@ -10,7 +10,7 @@ from spotsurfer_wire.final_save_forecast import say
 from spotsurfer_wire.json_codec import ProtocolError
 from spotsurfer_wire.messages import Head, Report, StepRun
 from spotsurfer_wire.store.port import StoreError
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from spotsurfer import __version__
 from spotsurfer.config.settings import FrontSection
@@ -29,6 +29,7 @@ from spotsurfer.core.facts.notice_prospects import foretold
 from spotsurfer.core.facts.ownership import tried_in_vain
 from spotsurfer.core.scheduling import capacity
 from spotsurfer.model.actions import Preview
+from spotsurfer.model.charges import ChargeLine
 from spotsurfer.model.errors import Conflict, NotFound, StoreUnwritable
 from spotsurfer.model.job import ENDED, OVER, Attempt, Job, JobId, JobSpec, JobState, rehearses
 from spotsurfer.model.market import Market
@@ -316,13 +317,16 @@ class ControllerService:
         with self.engine.connect() as connection:
             return observations.spot_seen_since(connection, self.clock.now() - KEPT)
 
+    def charges(self, job: str | None, since: datetime | None = None, until: datetime | None = None) -> Sequence[ChargeLine]:
+        """The lines of the bill."""
+        with self.engine.connect() as connection:
+            jobs = None if job is None else _with_rehearsals(connection, job)
+            return self.observer.costs.lines(connection, jobs, self.clock.now(), since, until)
+
     def costs(self, job: str | None, since: datetime | None = None) -> Sequence[CostLine]:
         """The costs by attempt; `since`: of machines launched then or later."""
         with self.engine.connect() as connection:
-            jobs = rows.all_jobs(connection)
-            if job is not None:
-                one = rows.find_job(connection, job)
-                jobs = [one, *(j for j in jobs if rehearses(j) and j.parent is not None and j.parent.job == one.id)]
+            jobs = rows.all_jobs(connection) if job is None else _with_rehearsals(connection, job)
             found = rows.attempts(connection, [j.id for j in jobs])
             reports = observations.last_reports(connection, [j.id for j in jobs])
             self.observer.costs.refresh(connection, found, self.clock.now())
@@ -354,6 +358,13 @@ class ControllerService:
             transfer_bytes=cost.transfer_bytes,
             transfer_usd_micros=cost.transfer_usd_micros,
         )
+
+
+def _with_rehearsals(connection: Connection, job: str) -> list[Job]:
+    """A job and its rehearsals, for which it pays."""
+    one = rows.find_job(connection, job)
+    others = rows.all_jobs(connection)
+    return [one, *(j for j in others if rehearses(j) and j.parent is not None and j.parent.job == one.id)]
 
 
 def _lives(job: Job, entries: Sequence[Head], attempt: int | None) -> list[int]:

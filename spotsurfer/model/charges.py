@@ -15,6 +15,7 @@ class ChargeKind(StrEnum):
 
     MACHINE = "machine"  # seconds of use
     MINIMUM = "minimum"  # seconds that a cloud bills beyond the use
+    GPU = "gpu"  # GPU-seconds of a machine, if its cloud bills them apart from it
     DISK = "disk"  # gigabyte-seconds of a machine's disk
     IMAGE = "image"  # gigabyte-seconds of machine images and snapshots
     ADDRESS = "address"  # seconds of a public address
@@ -46,4 +47,4 @@ class ChargeLine:
     instance_type: str = ""
     market: Market | None = None
     resource: str = ""  # the cloud's name of it, as an instance id
-    detail: str = ""  # "read", "sent", "put", "get"; "" = the kind says all
+    detail: str = ""  # "read", "sent", "put", "get", "free" (an interrupted first hour); "" = the kind says all

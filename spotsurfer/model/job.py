@@ -327,5 +327,7 @@ class Attempt:
     pace_saves: int = -1  # number of saves when the policy was asked
     pace_why: str = ""  # its numbers, for people
     gpus: int = 0  # of its machine, by the offer
+    disk_bytes: int = 0  # that its machine rents, by the offer
+    public_address: bool = False  # its machine rents one
     gave_way_to: str = ""  # the job of higher priority for which it was asked to leave; "" = it was not
     lease_seconds: float | None = None  # its machine freezes the job if it is cut off for so long; None = as configured

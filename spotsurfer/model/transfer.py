@@ -33,12 +33,17 @@ class Tariff:
 
     def is_free(self, there: Place) -> bool:
         """Whether nothing is taken between the store and machines there, in either direction."""
-        return not (self._per_gib(self.store, there) or self._per_gib(there, self.store))
+        return not (self.per_gib(there, "read") or self.per_gib(there, "sent"))
 
     def usd_micros(self, there: Place, read_bytes: float, sent_bytes: float) -> int:
         """The price of what machines there read from the store and send to it, rounded up."""
-        micros = read_bytes * self._per_gib(self.store, there) + sent_bytes * self._per_gib(there, self.store)
+        micros = read_bytes * self.per_gib(there, "read") + sent_bytes * self.per_gib(there, "sent")
         return -int(-micros // GIB)
+
+    def per_gib(self, there: Place, direction: str) -> int:
+        """Micro-dollars for a GiB that machines there `read` from the store, or have `sent` to it."""
+        ends = (self.store, there) if direction == "read" else (there, self.store)
+        return self._per_gib(*ends)
 
     def _per_gib(self, source: Place, target: Place) -> int:
         prices = self.egress.get(source.provider, EgressPrices())

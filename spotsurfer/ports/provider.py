@@ -12,6 +12,7 @@ from typing import Protocol
 
 from spotsurfer.model.job import InstanceId
 from spotsurfer.model.market import Market, Offer, Pool
+from spotsurfer.model.prices import ALWAYS, ListPrice
 from spotsurfer.model.transfer import EgressPrices
 from spotsurfer.ports.clock import Clock
 
@@ -67,10 +68,12 @@ USER_DATA_BYTES_MAX = 16 << 10  # before base64; EC2's limit, which all provider
 
 @dataclass(frozen=True, slots=True)
 class BillingRule:
-    """How a provider bills an instance, for the ledger."""
+    """How a provider bills an instance that is launched from `begins` on, until the next rule."""
 
     minimum_seconds: float = 60.0
     reclaimed_first_hour_free: bool = False
+    begins: datetime = ALWAYS
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,8 @@ class Capabilities:
 
     notice_seconds: float  # between notice and reclaim; 0 = no notice
     metadata_dialect: str  # "aws" | "azure" | "gcp": what the agent speaks
-    billing: BillingRule = field(default_factory=BillingRule)
+    billing: Sequence[BillingRule] = (BillingRule(),)  # oldest first
+    prices: Sequence[ListPrice] = ()  # of all but machines and transfer
     rebalance: str = "ignore"  # "ignore" | "checkpoint" | "move": reaction to the cloud's advice to leave a machine
     shares_gpus: bool = False  # all its machines have the same GPUs, as machines of one host do
     egress: EgressPrices = field(default_factory=EgressPrices)

@@ -12,6 +12,7 @@ from spotsurfer_wire.messages import StepRun, Warm
 from spotsurfer_wire.usage import Window
 
 from spotsurfer.model.actions import Preview
+from spotsurfer.model.charges import ChargeLine
 from spotsurfer.model.job import Attempt, Job, JobId, JobSpec
 from spotsurfer.model.market import Market
 from spotsurfer.model.snapshot import SpotSeen
@@ -441,6 +442,12 @@ class Service(Protocol):
 
     def machine(self, job: JobId) -> Machine:
         """Where to log in to the machine that the job is on, or comes to. Conflict if it has none, or SSH is off."""
+        ...
+
+    def charges(self, job: JobId | None, since: datetime | None = None, until: datetime | None = None) -> Sequence[ChargeLine]:
+        """The lines of the bill, oldest first, running machines up to now: of all UTC days from that of `since` on that
+        begin before `until`. None: of everything, what is no job's own included; of a job with its rehearsals.
+        """
         ...
 
     def costs(self, job: JobId | None, since: datetime | None = None) -> Sequence[CostLine]:

@@ -19,6 +19,7 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 from spotsurfer.model.job import AttemptNumber, JobId
 from spotsurfer.model.market import Cooldown, Market, Pool
 from spotsurfer.model.snapshot import SpotSeen
+from spotsurfer.state import ledger_facts
 from spotsurfer.state.schema import cooldown as C
 from spotsurfer.state.schema import price as P
 from spotsurfer.state.schema import sighting as N
@@ -140,6 +141,7 @@ def set_usage(connection: Connection, report: Report, at: datetime) -> None:
         "doc": {**dataclasses.asdict(report), RUNG: report.protection or _rung(connection, report.job, report.attempt)},
     }
     connection.execute(PUT, values)
+    ledger_facts.add_counts(connection, report, at)
 
 
 def last_reports(connection: Connection, jobs: Sequence[JobId]) -> dict[tuple[str, int], Report]:

@@ -70,6 +70,8 @@ attempt = Table(
     Column("pace_saves", Integer, nullable=False, server_default="-1"),
     Column("pace_why", Text, nullable=False, server_default=""),
     Column("gpus", Integer, nullable=False, server_default="0"),
+    Column("disk_bytes", BigInteger, nullable=False, server_default="0"),
+    Column("public_address", Boolean, nullable=False, server_default="0"),
     Column("gave_way_to", String, nullable=False, server_default=""),
     Column("lease_seconds", Float),
 )
@@ -178,4 +180,27 @@ usage_window = Table(
     Column("at", String, nullable=False, index=True),
     Column("slices", Integer, nullable=False),
     Column("row", JSON, nullable=False),
+)
+
+# The bytes of a job's checkpoints in the store from a moment on: a row per change.
+stored = Table(
+    "stored",
+    metadata,
+    Column("job", String, primary_key=True),
+    Column("at", String, primary_key=True),
+    Column("bytes", BigInteger, nullable=False),
+)
+
+# What an attempt's agent had counted at the end of each UTC day on which it reported; `at` is its last report of that day.
+counted = Table(
+    "counted",
+    metadata,
+    Column("job", String, primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("day", String, primary_key=True),
+    Column("at", String, nullable=False, index=True),
+    Column("read_bytes", BigInteger, nullable=False),
+    Column("sent_bytes", BigInteger, nullable=False),
+    Column("gets", BigInteger, nullable=False),
+    Column("puts", BigInteger, nullable=False),
 )

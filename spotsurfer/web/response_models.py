@@ -16,6 +16,7 @@ from spotsurfer_wire.final_save_forecast import Fit
 from spotsurfer_wire.usage import Window
 
 from spotsurfer.model.actions import Preview
+from spotsurfer.model.charges import ChargeLine
 from spotsurfer.model.job import Attempt, Job
 from spotsurfer.model.market import Offer, Pool
 from spotsurfer.model.snapshot import SpotSeen
@@ -201,6 +202,12 @@ class CostsOut(Wire):
     """The bill, by attempt."""
 
     costs: list[CostLine]
+
+
+class ChargesOut(Wire):
+    """The lines of the bill."""
+
+    charges: list[ChargeLine]
 
 
 @fields_of(SpotSeen)

@@ -171,6 +171,21 @@ def costs(service: Controller, job: Annotated[str | None, Query(max_length=100)]
     return m.CostsOut(costs=list(service.costs(JobId(job) if job else None, since)))
 
 
+Until = Annotated[AwareDatetime | None, Query(description="Only UTC days that begin before this; with a zone")]
+SinceDay = Annotated[AwareDatetime | None, Query(description="Only from this moment's UTC day on; with a zone")]
+
+
+@router.get("/charges", tags=["costs"])
+def charges(
+    service: Controller,
+    job: Annotated[str | None, Query(max_length=100)] = None,
+    since: SinceDay = None,
+    until: Until = None,
+) -> m.ChargesOut:
+    """The lines of the bill, each of one UTC day at most; running machines up to now."""
+    return m.ChargesOut(charges=list(service.charges(JobId(job) if job else None, since, until)))
+
+
 @router.get("/spots", tags=["costs"])
 def spots(service: Controller) -> m.SpotsOut:
     """When spot could be had, by pool: what policies can be trained on."""

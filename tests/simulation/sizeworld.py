@@ -16,6 +16,7 @@ from support.rides import GIB, TYPES
 from spotsurfer.controller.jobs.rightsizing import Make, Sizes
 from spotsurfer.core.scheduling.rightsizing import RESERVE, SIZED, SizeRules
 from spotsurfer.ledger.costs import Costs
+from spotsurfer.ledger.facts import Rules
 from spotsurfer.model.job import Attempt, Job, JobId
 from spotsurfer.model.money import for_seconds
 from spotsurfer.model.timeline_events import Kind
@@ -118,7 +119,7 @@ class SizedWorld(World):
     def check_end(self) -> None:
         """Every cent is in the ledger as well."""
         super().check_end()
-        costs = Costs({self.cloud.name: self.cloud.capabilities.billing})
+        costs = Costs(Rules({self.cloud.name: self.cloud.capabilities.billing}))
         with self.engine.connect() as c:
             costs.refresh(c, self.attempts, self.clock.now())
         bills = {a.token: costs.of((a.job, a.number)).usd_micros for some in self.attempts.values() for a in some}

@@ -10,13 +10,14 @@ from support.builders import JOB, NOW, a_job, an_attempt
 
 from spotsurfer.ledger import costs as ledger
 from spotsurfer.ledger.costs import Costs
+from spotsurfer.ledger.facts import Rules
 from spotsurfer.model.job import AttemptState
 from spotsurfer.state import jobs
 from spotsurfer.state.db import open_database
 
 
 def test_whoever_looks_during_a_refresh_sees_the_figures_before_it() -> None:
-    engine, costs = open_database(None), Costs({})
+    engine, costs = open_database(None), Costs(Rules())
     running = [an_attempt(), an_attempt(2)]
     with engine.begin() as c:
         jobs.add_job(c, a_job())
@@ -24,13 +25,13 @@ def test_whoever_looks_during_a_refresh_sees_the_figures_before_it() -> None:
         before, seen = costs.total(), list[tuple[int, int]]()
         assert before > 0
 
-        def charge(*known: object) -> object:
+        def cost(*known: object) -> object:
             seen.append((costs.total(), costs.of_job(JOB)))
             return counted(*known)  # type: ignore[arg-type]
 
-        counted = ledger.charge
+        counted = ledger.cost
         ended = [an_attempt(state=AttemptState.RELEASED, released_at=NOW), an_attempt(2)]
-        with mock.patch.object(ledger, "charge", charge):
+        with mock.patch.object(ledger, "cost", cost):
             costs.refresh(c, {JOB: ended}, NOW)
         assert seen == [(before, before)] * 2
         assert costs.total() > 0
@@ -38,7 +39,7 @@ def test_whoever_looks_during_a_refresh_sees_the_figures_before_it() -> None:
 
 def test_a_machine_that_ended_stays_in_the_bill() -> None:
     """As it was when it ended: while its job goes on elsewhere, when that has ended, too, and for the next controller."""
-    engine, costs, hour = open_database(None), Costs({}), timedelta(hours=1)
+    engine, costs, hour = open_database(None), Costs(Rules()), timedelta(hours=1)
     ended = an_attempt(1, AttemptState.RELEASED, launched_at=NOW - 2 * hour, released_at=NOW - hour)
     runs = an_attempt(2, launched_at=NOW - hour)
     over = replace(runs, state=AttemptState.RELEASED, released_at=NOW)
@@ -49,7 +50,7 @@ def test_a_machine_that_ended_stays_in_the_bill() -> None:
         for _ in range(2):
             costs.refresh(c, {JOB: [ended, runs]}, NOW)
             assert costs.total() == costs.of_job(JOB) == 2 * 30_000
-        for known in (costs, Costs({})):
+        for known in (costs, Costs(Rules())):
             for _ in range(2):
                 known.refresh(c, {}, NOW + hour)
                 assert known.total() == known.of_job(JOB) == 2 * 30_000

@@ -12,6 +12,7 @@ from spotsurfer_wire import object_keys
 from support.dict_store import DictStore
 
 from spotsurfer.model.actions import Preview
+from spotsurfer.model.charges import ChargeLine
 from spotsurfer.model.errors import Conflict, InputMissing, NotFound
 from spotsurfer.model.job import (
     ENDED,
@@ -89,6 +90,7 @@ class FakeService:
         self.digests: dict[str, str] = {}  # of results, where they shall be wrong
         self.machines: Machine | None = None
         self.used: list[UsageSeen] = []
+        self.charged: list[ChargeLine] = []
         self.partials_asked = 0
         self.partial_fails: Exception | None = None
         self.fail: Exception | None = None
@@ -394,6 +396,17 @@ class FakeService:
 
     def spots(self) -> Mapping[str, Sequence[SpotSeen]]:
         return {str(POOL): [SpotSeen(datetime(2026, 1, 1, tzinfo=UTC), True)]}
+
+    def charges(self, job: JobId | None, since: datetime | None = None, until: datetime | None = None) -> Sequence[ChargeLine]:
+        wanted = self._find(job).job.id if job is not None else None
+        days = since.replace(hour=0, minute=0, second=0, microsecond=0) if since else None, until
+        return [
+            x
+            for x in self.charged
+            if wanted in (None, x.job, x.payer)
+            and (days[0] is None or x.begins >= days[0])
+            and (days[1] is None or x.begins < days[1])
+        ]
 
     def costs(self, job: JobId | None, since: datetime | None = None) -> Sequence[CostLine]:
         wanted = self._find(job).job.id if job is not None else None

@@ -359,6 +359,8 @@ class Report:
     usage: Usage | None = None  # of the job, in the last minutes; None = it never ran here
     store_read_bytes: int = 0  # by this attempt from the store, so far
     store_sent_bytes: int = 0
+    store_gets: int = 0  # requests that read, as far as the agent makes them; older agents don't count them
+    store_puts: int = 0  # requests that write or list
     kept: str = ""  # the final checkpoint behind which the job stands frozen, ready to go on here; "" = none
     at: str = ""
 

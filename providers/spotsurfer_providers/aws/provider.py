@@ -112,7 +112,7 @@ class AwsProvider:
         self.capabilities = Capabilities(
             notice_seconds=NOTICE_SECONDS,
             metadata_dialect="aws",
-            billing=BillingRule(minimum_seconds=60.0, reclaimed_first_hour_free=True),
+            billing=(BillingRule(minimum_seconds=60.0, reclaimed_first_hour_free=True),),
             rebalance=settings.rebalance,
             egress=settings.transfer_usd_per_gib.over(egress_prices("aws")),
             stores=store_access.SCHEMES,

@@ -127,7 +127,7 @@ class GcpProvider:
         self.capabilities = Capabilities(
             notice_seconds,
             "gcp",
-            BillingRule(minimum_seconds=60.0),
+            (BillingRule(minimum_seconds=60.0),),
             egress=settings.transfer_usd_per_gib.over(egress_prices("gcp")),
             stores=store_access.SCHEMES,
         )

@@ -70,7 +70,7 @@ class LocalProvider:
         self.capabilities = Capabilities(
             notice_seconds=settings.notice_seconds,
             metadata_dialect="aws",
-            billing=BillingRule(minimum_seconds=60.0, reclaimed_first_hour_free=False),
+            billing=(BillingRule(minimum_seconds=60.0, reclaimed_first_hour_free=False),),
             shares_gpus=True,
         )
 

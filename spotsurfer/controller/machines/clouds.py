@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from urllib.parse import urlsplit
 
+from spotsurfer.ledger.facts import Rules
 from spotsurfer.model.errors import ConfigError, ProviderError
 from spotsurfer.model.job import Attempt
 from spotsurfer.model.market import Pool
+from spotsurfer.model.prices import Override
 from spotsurfer.model.transfer import Place, Tariff
 from spotsurfer.ports.provider import Capabilities, Credentials, Provider, StoreAccess
 
@@ -71,6 +73,17 @@ class Clouds:
             return self.at(pool.provider).capabilities
         except ProviderError:
             return NO_ABILITIES
+
+    def rules(self, overrides: Sequence[Override] = (), controller_usd_micros_per_hour: int = 0) -> Rules:
+        """How everything is billed, with an operator's own prices."""
+        able = {p.name: p.capabilities for p in self}
+        return Rules(
+            {name: c.billing for name, c in able.items()},
+            {name: c.prices for name, c in able.items()},
+            self.tariff,
+            overrides,
+            controller_usd_micros_per_hour,
+        )
 
     # ---- the store
 

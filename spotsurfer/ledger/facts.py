@@ -1,0 +1,80 @@
+"""What a bill is made of: facts about machines, stored bytes and what is kept, and the rules that give them prices. Values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
+
+from spotsurfer.model.job import Attempt, JobId
+from spotsurfer.model.prices import ListPrice, Override, Steps
+from spotsurfer.model.transfer import FREE, Tariff
+from spotsurfer.ports.provider import BillingRule
+
+
+class Counts(NamedTuple):
+    """What an agent had counted at a time, since its attempt began."""
+
+    at: datetime
+    read_bytes: int = 0
+    sent_bytes: int = 0
+    gets: int = 0
+    puts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MachineFacts:
+    """An attempt's machine. `steps`: its price per hour from a moment on; `counts`: at least the last ones of each UTC day."""
+
+    attempt: Attempt
+    payer: JobId
+    steps: Steps = ()
+    counts: Sequence[Counts] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFacts:
+    """Bytes that a job keeps in the store, from a moment on."""
+
+    job: JobId
+    payer: JobId
+    levels: Steps
+
+
+@dataclass(frozen=True, slots=True)
+class KeptImage:
+    """A machine image or snapshot that the operator keeps."""
+
+    name: str
+    provider: str
+    gib: float
+    begins: datetime
+    region: str = ""
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that costs money. `controller_since`: when its host began to cost; None = it is not billed."""
+
+    machines: Sequence[MachineFacts] = ()
+    stored: Sequence[StoredFacts] = ()
+    images: Sequence[KeptImage] = ()
+    controller_since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Prices and rules of all providers, and the operator's own prices over them."""
+
+    machines: Mapping[str, Sequence[BillingRule]] = field(default_factory=dict)  # by provider, oldest first
+    prices: Mapping[str, Sequence[ListPrice]] = field(default_factory=dict)
+    tariff: Tariff = FREE
+    overrides: Sequence[Override] = ()  # the last one that fits counts
+    controller_usd_micros_per_hour: int = 0
+
+    def billing(self, provider: str, launched_at: datetime) -> BillingRule:
+        """The rule for a machine launched then; the usual one for an unknown provider."""
+        known = self.machines.get(provider, ())
+        return next((r for r in reversed(known) if r.begins <= launched_at), known[0] if known else BillingRule())

@@ -1,0 +1,67 @@
+"""What only bills need: stored bytes of jobs, and what agents counted each day."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from spotsurfer_wire.messages import Report
+from sqlalchemy import Connection, select
+from sqlalchemy.dialects.sqlite import insert as upsert
+
+from spotsurfer.model.job import AttemptNumber, JobId
+from spotsurfer.state.schema import counted as C
+from spotsurfer.state.schema import stored as S
+
+Key = tuple[JobId, AttemptNumber]
+COUNTS = ["at", "read_bytes", "sent_bytes", "gets", "puts"]
+NEW = upsert(C)
+PUT = NEW.on_conflict_do_update(index_elements=list(C.primary_key), set_={name: NEW.excluded[name] for name in COUNTS})
+
+
+def add_counts(connection: Connection, report: Report, at: datetime) -> None:
+    """Keep what an agent counted, as the last word of this UTC day. `at`: in UTC."""
+    values: dict[str, Any] = {
+        "job": report.job,
+        "attempt": report.attempt,
+        "day": at.date().isoformat(),
+        "at": at.isoformat(),
+        "read_bytes": report.store_read_bytes,
+        "sent_bytes": report.store_sent_bytes,
+        "gets": report.store_gets,
+        "puts": report.store_puts,
+    }
+    connection.execute(PUT, values)
+
+
+def counts(connection: Connection, jobs: Sequence[JobId]) -> dict[Key, list[tuple[datetime, int, int, int, int]]]:
+    """Of each attempt of these jobs the last counts of each day, oldest first: time, bytes read and sent, gets, puts."""
+    found: dict[Key, list[tuple[datetime, int, int, int, int]]] = {}
+    for r in connection.execute(select(C).where(C.c.job.in_(list(jobs))).order_by(C.c.job, C.c.attempt, C.c.day)):
+        key = JobId(r.job), AttemptNumber(r.attempt)
+        found.setdefault(key, []).append((datetime.fromisoformat(r.at), r.read_bytes, r.sent_bytes, r.gets, r.puts))
+    return found
+
+
+def counted_since(connection: Connection, oldest: datetime) -> set[Key]:
+    """Attempts of which an agent's report came then or later."""
+    rows = connection.execute(select(C.c.job, C.c.attempt).where(C.c.at >= oldest.isoformat()))
+    return {(JobId(r.job), AttemptNumber(r.attempt)) for r in rows}
+
+
+def set_stored(connection: Connection, job: JobId, at: datetime, size: int) -> None:
+    """From `at` on a job has so many bytes in the store; a size that was known already adds nothing."""
+    last = connection.execute(select(S.c.bytes).where(S.c.job == job).order_by(S.c.at.desc()).limit(1)).scalar()
+    if size != (last or 0):
+        row = upsert(S).values(job=job, at=at.isoformat(), bytes=size)
+        connection.execute(row.on_conflict_do_update(index_elements=["job", "at"], set_={"bytes": size}))
+
+
+def stored(connection: Connection, jobs: Sequence[JobId] | None = None) -> dict[JobId, list[tuple[datetime, int]]]:
+    """The stored bytes of these jobs, or of all, from a moment on; oldest first."""
+    query = select(S).order_by(S.c.job, S.c.at)
+    found: dict[JobId, list[tuple[datetime, int]]] = {}
+    for r in connection.execute(query if jobs is None else query.where(S.c.job.in_(list(jobs)))):
+        found.setdefault(JobId(r.job), []).append((datetime.fromisoformat(r.at), int(r.bytes)))
+    return found
