@@ -1,8 +1,8 @@
 """What the same work would have cost otherwise, and why the difference. Pure.
 
-All is reckoned for one job and the lines of its machines within a period: T = paid seconds, U = of these the seconds of work that
-was kept, B = seconds in which its first machine booted and waited, I = seconds in which it was suspended because it was idle,
-r = list price of the machine that was asked for.
+All is reckoned for one job and the lines of its machines within a period: T = paid seconds, U = of these the seconds of work
+that was kept, B = seconds in which its first machine booted and waited, I = seconds in which it was suspended because it was
+idle, r = list price of the machine that was asked for.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from spotsurfer.ledger.time_by_use import JobFacts, Stretch, uses_within
+from spotsurfer.ledger.time_by_use import JobFacts, Stretch, lost_seconds, uses_within
 from spotsurfer.model.charges import ChargeKind, ChargeLine
 from spotsurfer.model.cost_report import Saving, Use
 from spotsurfer.model.market import Market, Offer
 from spotsurfer.model.money import for_seconds
 
 PRICED_BY_HOUR = frozenset({ChargeKind.MACHINE, ChargeKind.MINIMUM})
-FITS = 1.0  # a fixed type must have so many times the peak memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +37,8 @@ def reckon(
 ) -> Reckoned:
     """A job without its rehearsals, and all its lines, those of its rehearsals included.
 
-    on demand = r * (U + B + I), and GPUs that are billed apart at their list price. Disks, addresses, transfer and the store are
-    not in it, though such a machine would have some of these, too: the saving is rather too small.
+    on demand = r * (U + B + I), and GPUs that are billed apart at their list price. Disks, addresses, transfer and the store
+    are not in it, though such a machine would have some of these, too: the saving is rather too small.
     r is the list price of the first machine ordered: the best offer that fitted what the job asked for when it was planned.
     """
     timed = [x for x in lines if x.kind in PRICED_BY_HOUR]
@@ -80,7 +79,7 @@ def lasting_offer(facts: JobFacts, offers: Sequence[Offer]) -> Offer | None:
         o
         for o in offers
         if o.market is Market.ON_DEMAND
-        and o.memory_bytes >= facts.peak_memory_bytes * FITS
+        and o.memory_bytes >= facts.peak_memory_bytes
         and o.cpus >= cpus
         and o.gpus.count >= spec.gpus
     ]
@@ -115,6 +114,7 @@ def _tenancies(
     facts: JobFacts, lines: Sequence[ChargeLine], lives: Mapping[tuple[str, int], Sequence[Stretch]]
 ) -> Iterator[tuple[float, float, float, int, bool]]:
     """Machines up to each loss: seconds of work, of work repeated, paid seconds, price, whether the end was a loss."""
+    gone = lost_seconds(facts)
     worked = again = paid = 0.0
     micros, any_of_it = 0, False
     for a in facts.attempts:
@@ -126,17 +126,12 @@ def _tenancies(
         paid += sum(x.quantity for x in mine)
         micros += sum(x.usd_micros for x in mine)
         any_of_it = True
-        if is_loss(a.attempt.reclaimed, a.agent_state):
+        if (a.attempt.reclaimed and a.agent_state != "finished") or int(a.attempt.number) in gone:
             yield worked, again, paid, micros, True
             worked = again = paid = 0.0
             micros, any_of_it = 0, False
     if any_of_it:
         yield worked, again, paid, micros, False
-
-
-def is_loss(reclaimed: bool, agent_state: str) -> bool:
-    """Whether the machine went against our will: the cloud took it, after a notice or without one."""
-    return reclaimed and agent_state != "finished"
 
 
 def _after_on_demand(facts: JobFacts) -> frozenset[int]:
@@ -156,8 +151,6 @@ def _seconds(
     return float(sum(uses_within(lives.get((str(x.job), x.attempt or 0), ()), x.begins, x.ends).get(use, 0) for x in mine))
 
 
-def _first_boot(
-    facts: JobFacts, lines: Sequence[ChargeLine], lives: Mapping[tuple[str, int], Sequence[Stretch]]
-) -> float:
+def _first_boot(facts: JobFacts, lines: Sequence[ChargeLine], lives: Mapping[tuple[str, int], Sequence[Stretch]]) -> float:
     first = next((a.attempt.number for a in facts.attempts if a.has_held), None)
     return _seconds(facts, [x for x in lines if x.attempt == first], lives, Use.WAITING)

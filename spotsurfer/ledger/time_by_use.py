@@ -14,7 +14,7 @@ from spotsurfer.model.cost_report import Amount, Use
 from spotsurfer.model.job import OVER, Attempt, Job, rehearses
 
 KEPT_ALL = ("keeping", "drained", "finished")  # last report of an agent if nothing is lost with its machine
-MACHINE_KINDS = frozenset({ChargeKind.MACHINE, ChargeKind.MINIMUM})
+MACHINE_KINDS = frozenset({ChargeKind.MACHINE, ChargeKind.MINIMUM, ChargeKind.GPU})
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,11 @@ def _end(a: Attempt, now: datetime) -> datetime:
 
 
 def _life(
-    job: JobFacts, facts: AttemptFacts, tenures: Sequence[tuple[int, datetime, datetime]], lost: Mapping[int, float], now: datetime
+    job: JobFacts,
+    facts: AttemptFacts,
+    tenures: Sequence[tuple[int, datetime, datetime]],
+    lost: Mapping[int, float],
+    now: datetime,
 ) -> Iterator[Stretch]:
     a = facts.attempt
     assert a.launched_at is not None
@@ -152,7 +156,7 @@ def by_use(lines: Sequence[ChargeLine], lives: Mapping[tuple[str, int], Sequence
         if line.kind is ChargeKind.MINIMUM:
             micros[Use.MINIMUM] += line.usd_micros
             seconds[Use.MINIMUM] += line.quantity
-        elif line.kind in (ChargeKind.MACHINE, "gpu"):
+        elif line.kind in (ChargeKind.MACHINE, ChargeKind.GPU):
             shares = uses_within(lives.get((str(line.job), line.attempt or 0), ()), line.begins, line.ends)
             for use, amount in split(line.usd_micros, shares or {Use.WORK: Fraction(1)}).items():
                 micros[use] += amount

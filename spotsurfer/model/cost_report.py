@@ -127,7 +127,8 @@ class MonthForecast:
 class CostReport:
     """Everything that `report` says.
 
-    usd_micros = sum of `kinds` = sum of `machines` + what is no machine's = sum of `uses` + kinds other than machine, minimum, gpu.
+    usd_micros = sum of `kinds` = sum of `machines` and of what is no machine's = sum of `uses` and of all kinds but machine,
+    minimum and gpu.
     on demand - usd_micros = sum of `savings`.
     """
 

@@ -13,6 +13,7 @@ from spotsurfer_wire.usage import Window
 
 from spotsurfer.model.actions import Preview
 from spotsurfer.model.charges import ChargeLine
+from spotsurfer.model.cost_report import CostReport
 from spotsurfer.model.job import Attempt, Job, JobId, JobSpec
 from spotsurfer.model.market import Market
 from spotsurfer.model.snapshot import SpotSeen
@@ -447,6 +448,15 @@ class Service(Protocol):
     def charges(self, job: JobId | None, since: datetime | None = None, until: datetime | None = None) -> Sequence[ChargeLine]:
         """The lines of the bill, oldest first, running machines up to now: of all UTC days from that of `since` on that
         begin before `until`. None: of everything, what is no job's own included; of a job with its rehearsals.
+        """
+        ...
+
+    def report(
+        self, jobs: Sequence[JobId], since: datetime | None = None, until: datetime | None = None, by: str = ""
+    ) -> CostReport:
+        """The cost report of these jobs, or of everything if there are none: UTC days as of `charges`, grouped by `by`.
+
+        UsageError for a group that there is not, and for a period that ends before it begins.
         """
         ...
 
