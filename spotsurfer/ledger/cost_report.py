@@ -84,8 +84,8 @@ def cost_report(
         frozen_seconds=sum(a.frozen_seconds for _, a in seen),
         moves=sum(1 for _, a in seen if a.has_held and a.attempt.from_checkpoint is not None),
         pause_seconds=sum(a.attempt.pause_seconds or 0.0 for _, a in seen),
-        machines=_machines(lines, known),
-        jobs=[labels(known[job]) for job in paying],
+        attempts=_machines(lines, known),
+        labels=[labels(known[job]) for job in paying],
         groups=grouped(lines, known, by) if by else (),
         forecast=forecast(month, now) if month is not None else None,
     )
@@ -163,7 +163,7 @@ def _machines(lines: Sequence[ChargeLine], known: Mapping[JobId, JobFacts]) -> l
         told = labels(payer)
         found.append(
             MachineCost(
-                *(told.job, number, a.pool.provider, a.pool.zone, a.pool.instance_type, a.market, a.instance or ""),
+                *(told.job, number, str(a.pool), a.market, a.instance or ""),
                 began_at=a.launched_at,
                 ended_at=a.released_at if a.state in OVER else None,
                 seconds=sum(x.quantity for x in some if x.kind is ChargeKind.MACHINE),

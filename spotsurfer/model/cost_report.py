@@ -71,11 +71,9 @@ class MachineCost:
 
     job: JobId  # that pays: of a rehearsal its parent
     attempt: int
-    provider: str
-    zone: str
-    instance_type: str
+    pool: str  # "provider/zone/type"
     market: Market
-    resource: str
+    resource: str  # the cloud's name of it
     began_at: datetime
     ended_at: datetime | None  # None = it still costs money
     seconds: float
@@ -127,7 +125,7 @@ class MonthForecast:
 class CostReport:
     """Everything that `report` says.
 
-    usd_micros = sum of `kinds` = sum of `machines` and of what is no machine's = sum of `uses` and of all kinds but machine,
+    usd_micros = sum of `kinds` = sum of `attempts` and of what is no machine's = sum of `uses` and of all kinds but machine,
     minimum and gpu.
     on demand - usd_micros = sum of `savings`.
     """
@@ -146,7 +144,7 @@ class CostReport:
     frozen_seconds: float
     moves: int
     pause_seconds: float
-    machines: Sequence[MachineCost]
-    jobs: Sequence[JobLabels]
+    attempts: Sequence[MachineCost]
+    labels: Sequence[JobLabels]  # of the jobs that pay
     groups: Sequence[Group] = ()
     forecast: MonthForecast | None = None  # None: of an ended period, or of single jobs

@@ -117,8 +117,8 @@ def test_a_rehearsal_is_paid_by_its_parent_and_no_work() -> None:
     adds_up(report)
     assert next(a for a in report.uses if a.use is Use.REHEARSAL).seconds == 600
     assert [(g.group, g.machines) for g in report.groups] == [("ann", 4)]
-    assert [m.job for m in report.machines] == [JOB] * 4
-    assert [m.ended.startswith("a rehearsal") for m in report.machines] == [False, True, False, False]
+    assert [m.job for m in report.attempts] == [JOB] * 4
+    assert [m.ended.startswith("a rehearsal") for m in report.attempts] == [False, True, False, False]
 
 
 @pytest.mark.parametrize(
