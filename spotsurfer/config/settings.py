@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
@@ -19,6 +19,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from spotsurfer.common import plugins
 from spotsurfer.common.input_errors import did_you_mean, line_of
 from spotsurfer.common.units import parse_seconds, parse_usd
+from spotsurfer.config.costs_section import CostsSection
 from spotsurfer.config.paths import SOCKET_NAME, find_config, read_config, usual_data_dir
 from spotsurfer.core.scheduling.rightsizing import SizeRules
 from spotsurfer.model.errors import ConfigError
@@ -327,6 +328,7 @@ class Settings(BaseSettings):
     front: FrontSection = Field(default_factory=FrontSection)
     ssh: SshSection = Field(default_factory=SshSection)
     runtime: RuntimeSection = Field(default_factory=RuntimeSection)
+    costs: CostsSection = Field(default_factory=CostsSection)
 
     @classmethod
     def settings_customise_sources(
@@ -454,8 +456,13 @@ def _sentence(error: ValidationError, source: _Source) -> str:
 def _known(section: tuple[str, ...]) -> list[str]:
     if not section:
         return list(Settings.model_fields)
-    kind = Settings.model_fields[section[0]].annotation
-    return list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else []
+    kind: Any = Settings.model_fields[section[0]].annotation
+    for name in section[1:]:
+        if isinstance(kind, type) and issubclass(kind, BaseModel) and name in kind.model_fields:
+            kind = next(iter(get_args(kind.model_fields[name].annotation)), None)  # a list of tables: of one of them
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return [f.alias or name for name, f in kind.model_fields.items()]
+    return []
 
 
 def _check_variables(environment: Mapping[str, str]) -> None:

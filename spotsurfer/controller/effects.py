@@ -55,7 +55,6 @@ def planned(plan: Plan, family: str, lease_seconds: float, now: datetime) -> Att
         for_move=plan.for_move,
         gpus=offer.gpus.count,
         disk_bytes=offer.disk_bytes,
-        public_address=offer.public_address,
         lease_seconds=lease_seconds,
     )
 
@@ -97,7 +96,8 @@ def recalled(
 def machine_seen(view: InstanceView) -> InstanceSeen:
     """A machine of the cloud's listing, as decisions see it."""
     gone = view.state is InstanceState.GONE
-    return InstanceSeen(view.id, view.token, gone, view.reclaimed, view.launched_at, view.ended_at, view.pool.provider)
+    public = view.public_address is not None
+    return InstanceSeen(view.id, view.token, gone, view.reclaimed, view.launched_at, view.ended_at, view.pool.provider, public)
 
 
 def after(attempt: Attempt, event: AttemptEvent, reason: str, now: datetime, seen: InstanceSeen | None = None) -> Attempt:
@@ -113,6 +113,8 @@ def after(attempt: Attempt, event: AttemptEvent, reason: str, now: datetime, see
         moved = replace(moved, released_at=(seen.ended_at if seen else None) or now)
     if seen is not None and seen.reclaimed:
         moved = replace(moved, reclaimed=True)
+    if seen is not None and seen.public_address:  # ended machines show none any more
+        moved = replace(moved, public_address=True)
     if seen is not None and moved.launched_at is None:  # the answer to its order was lost, but the machine costs money
         moved = replace(moved, instance=seen.id, launched_at=seen.launched_at)
     return moved

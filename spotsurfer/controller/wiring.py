@@ -46,6 +46,7 @@ from spotsurfer.controller.schedule import Repeated, Schedule
 from spotsurfer.controller.service import ControllerService
 from spotsurfer.core.scheduling.deadline import USUAL_SECONDS
 from spotsurfer.ingress.listener import Listener
+from spotsurfer.ledger.costs import Costs
 from spotsurfer.model.errors import ConfigError, DiskFull, StoreOwned, StoreUnwritable
 from spotsurfer.model.job import SIZE_OFF
 from spotsurfer.ports.clock import Clock, SystemClock
@@ -53,7 +54,7 @@ from spotsurfer.ports.policies import parameters_of
 from spotsurfer.ports.provider import ProviderHost
 from spotsurfer.recovery import restore
 from spotsurfer.state import journal
-from spotsurfer.state.db import lock_state, new_family, open_database
+from spotsurfer.state.db import first_time, lock_state, new_family, open_database
 from spotsurfer.store import master_key
 from spotsurfer.store.agent_reports import ImageDigests, Reports
 from spotsurfer.store.head_logs import HeadLogs
@@ -139,6 +140,7 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
 
     pace = (own.offers_seconds, min(own.tick_seconds, LISTING_SECONDS))
     observer = Observer(engine, clouds, reports, heads, limits, pace)
+    observer.costs = _costs(settings, engine, clouds, clock)
     observer.gpus = GpuWatch(ImageGpus(store, key.keys_of), limits.refusal_seconds)
     logins = Logins(settings.ssh, key.host_seed_of, engine, observer.instance_of)
     machines = Machines(settings, engine, clouds, key, runtime.sha256, logins)
@@ -264,6 +266,14 @@ def _store(settings: Settings) -> CopyingStore:
         raise StoreUnwritable(f"the store {settings.store_url} can't be opened: {e.strerror}; check store.url") from e
     except (ValueError, StoreError, BaseError) as e:
         raise ConfigError(f"store.url {settings.store_url!r} can't be used: {e}") from e
+
+
+def _costs(settings: Settings, engine: Engine, clouds: Clouds, clock: Clock) -> Costs:
+    """What was spent so far. The controller's host costs since the first controller here that knew its price."""
+    own = settings.costs
+    since = first_time(engine, "controller-costs-since", clock.now()) if own.controller_usd_per_hour else None
+    rules = clouds.rules([o.as_override() for o in own.overrides], own.controller_usd_per_hour)
+    return Costs(rules, [i.as_image() for i in own.images], since)
 
 
 def _clouds(settings: Settings, family: str, clock: Clock) -> Clouds:

@@ -19,7 +19,7 @@ from spotsurfer.ledger.facts import Counts, Facts, MachineFacts, Rules, StoredFa
 from spotsurfer.model.charges import ChargeKind, ChargeLine
 from spotsurfer.model.job import OVER
 from spotsurfer.model.market import Market
-from spotsurfer.model.prices import HOUR_SECONDS, PRICED_QUANTITY, PriceSpan, Thing, listed, spans
+from spotsurfer.model.prices import ALWAYS, HOUR_SECONDS, PRICED_QUANTITY, PriceSpan, Thing, listed, spans
 from spotsurfer.model.transfer import GIB, Place
 
 DAY = timedelta(days=1)
@@ -56,11 +56,11 @@ class Charge:
         """The same at on-demand list prices."""
         return ceil(sum((p.micros_on_demand for p in self.parts), Fraction(0)))
 
-    def lines(self) -> Iterator[ChargeLine]:
-        """One for each kind and UTC day, oldest first."""
+    def lines(self, end_of_day: Callable[[datetime], datetime] = lambda moment: day_of(moment) + DAY) -> Iterator[ChargeLine]:
+        """One for each kind and day, oldest first. `end_of_day`: when the day of a moment is over, by default in UTC."""
         due, due_on_demand, billed, billed_on_demand = Fraction(0), Fraction(0), 0, 0
-        pieces = (piece for part in self.parts for piece in _by_days(part))
-        for (kind, _), day in groupby(pieces, key=lambda p: (p.kind, day_of(p.begins))):
+        pieces = (piece for part in self.parts for piece in _by_days(part, end_of_day))
+        for (kind, _), day in groupby(pieces, key=lambda p: (p.kind, end_of_day(p.begins))):
             some = list(day)
             due += sum(p.micros for p in some)
             due_on_demand += sum(p.micros_on_demand for p in some)
@@ -170,26 +170,27 @@ def _lasting(
     parts = []
     for span, on_demand in _priced(thing, time, rules):
         quantity = amount * ((span.ends - span.begins) // MICROSECOND) / 1_000_000
-        per = PRICED_QUANTITY[kind]
-        micros = Fraction(0) if free else quantity * span.price / per
-        parts.append(Part(kind, span.begins, span.ends, quantity, micros, quantity * on_demand / per))
-    if any(p.micros_on_demand or p.micros for p in parts):
-        yield Charge(says, [p for p in parts if p.quantity])
+        if quantity and (span.price or on_demand):
+            share = quantity / PRICED_QUANTITY[kind]
+            micros = Fraction(0) if free else share * span.price
+            parts.append(Part(kind, span.begins, span.ends, quantity, micros, share * on_demand))
+    if parts:
+        yield Charge(says, parts)
 
 
 def _priced(thing: Thing, time: tuple[datetime, datetime], rules: Rules) -> Iterator[tuple[PriceSpan, Fraction]]:
-    """The prices of a thing, and beside each the one on demand: the list price if the thing is one of the spot market."""
-    begins, ends = time
+    """The prices of a thing, and beside each the one that it has with a machine on demand."""
     steps = listed(rules.prices.get(thing.provider, ()), thing)
     if thing.kind is ChargeKind.CONTROLLER:
-        steps = [(begins, rules.controller_usd_micros_per_hour)]
-    for span in spans(thing, steps, rules.overrides, begins, ends):
-        if thing.kind is not ChargeKind.GPU:
+        steps = [(ALWAYS, rules.controller_usd_micros_per_hour)]
+    bought = replace(thing, market=Market.ON_DEMAND)
+    usual = listed(rules.prices.get(thing.provider, ()), bought)
+    own = () if thing.kind is ChargeKind.GPU else rules.overrides  # on demand, a machine counts at its list price
+    for span in spans(thing, steps, rules.overrides, *time):
+        if thing.market is not Market.SPOT:
             yield span, span.price
-            continue
-        bought = replace(thing, market=Market.ON_DEMAND)
-        usual = listed(rules.prices.get(thing.provider, ()), bought)
-        yield from ((replace(s, price=span.price), s.price) for s in spans(bought, usual, (), span.begins, span.ends))
+        else:
+            yield from ((replace(s, price=span.price), s.price) for s in spans(bought, usual, own, span.begins, span.ends))
 
 
 def _counted(facts: MachineFacts, rules: Rules, launched: datetime, end: datetime) -> Iterator[Charge]:
@@ -224,10 +225,10 @@ def _counted(facts: MachineFacts, rules: Rules, launched: datetime, end: datetim
             yield Charge(says, parts)
 
 
-def _by_days(part: Part) -> Iterator[Part]:
+def _by_days(part: Part, end_of_day: Callable[[datetime], datetime]) -> Iterator[Part]:
     whole = (part.ends - part.begins) // MICROSECOND
     begins = part.begins
-    while (midnight := day_of(begins) + DAY) < part.ends:
+    while (midnight := end_of_day(begins)) < part.ends:
         yield _share(part, begins, midnight, whole)
         begins = midnight
     yield part if begins == part.begins else _share(part, begins, part.ends, whole)
@@ -241,11 +242,8 @@ def _share(part: Part, begins: datetime, ends: datetime, whole: int) -> Part:
 # ---- What lines say
 
 
-NOWHEN = datetime(1970, 1, 1, tzinfo=UTC)
-
-
 def _says(**who: Any) -> ChargeLine:
-    return ChargeLine(ChargeKind.MACHINE, NOWHEN, NOWHEN, 0.0, 0, 0, **who)
+    return ChargeLine(ChargeKind.MACHINE, ALWAYS, ALWAYS, 0.0, 0, 0, **who)
 
 
 def _of_attempt(facts: MachineFacts, detail: str = "") -> ChargeLine:

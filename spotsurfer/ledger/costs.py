@@ -13,8 +13,8 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from spotsurfer.ledger import bill
-from spotsurfer.ledger.facts import Counts, Facts, KeptImage, MachineFacts, Rules, StoredFacts
-from spotsurfer.model.charges import ChargeKind, ChargeLine
+from spotsurfer.ledger.facts import Counts, Facts, MachineFacts, Rules, StoredFacts
+from spotsurfer.model.charges import ChargeKind, ChargeLine, KeptImage
 from spotsurfer.model.job import OVER, Attempt, AttemptNumber, Job, JobId
 from spotsurfer.model.prices import Steps
 from spotsurfer.state import jobs as rows

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
+from spotsurfer.model.charges import KeptImage
 from spotsurfer.model.job import Attempt, JobId
 from spotsurfer.model.prices import ListPrice, Override, Steps
 from spotsurfer.model.transfer import FREE, Tariff
@@ -40,18 +41,6 @@ class StoredFacts:
     job: JobId
     payer: JobId
     levels: Steps
-
-
-@dataclass(frozen=True, slots=True)
-class KeptImage:
-    """A machine image or snapshot that the operator keeps."""
-
-    name: str
-    provider: str
-    gib: float
-    begins: datetime
-    region: str = ""
-    until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

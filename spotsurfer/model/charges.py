@@ -48,3 +48,15 @@ class ChargeLine:
     market: Market | None = None
     resource: str = ""  # the cloud's name of it, as an instance id
     detail: str = ""  # "read", "sent", "put", "get", "free" (an interrupted first hour); "" = the kind says all
+
+
+@dataclass(frozen=True, slots=True)
+class KeptImage:
+    """A machine image or snapshot that the operator keeps."""
+
+    name: str
+    provider: str
+    gib: float
+    begins: datetime
+    region: str = ""
+    until: datetime | None = None

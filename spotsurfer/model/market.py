@@ -64,7 +64,6 @@ class Offer:
     lives: Lives = UNSEEN  # of our own machines of this pool and market
     gpus: Gpus = NO_GPUS
     disk_bytes: int = 0  # that is billed beside the machine; 0 = none, or not known
-    public_address: bool = False  # one is billed beside the machine
     relocation_usd_micros_per_hour: int = 0  # what it would cost the job to be placed beside the price, to be there
 
     @property

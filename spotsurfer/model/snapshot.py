@@ -23,6 +23,7 @@ class InstanceSeen:
     launched_at: datetime
     ended_at: datetime | None = None
     provider: str = ""
+    public_address: bool = False  # it has one
 
 
 @dataclass(frozen=True, slots=True)

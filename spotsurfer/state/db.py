@@ -9,6 +9,7 @@ import secrets
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, create_engine, delete, event, insert, inspect, select, text
@@ -176,6 +177,12 @@ def new_family(engine: Engine) -> str:
     """The controller family of this database: made once, never changed."""
     with engine.begin() as connection:
         return remember(connection, "family", secrets.token_hex(6))
+
+
+def first_time(engine: Engine, key: str, now: datetime) -> datetime:
+    """When this was first asked for under `key`; now, if it is the first time."""
+    with engine.begin() as connection:
+        return datetime.fromisoformat(remember(connection, key, now.isoformat()))
 
 
 def become(connection: Connection, family: str) -> None:

@@ -52,6 +52,7 @@ class Step:
     deleted: int = 0  # chunks and packs
     waits: str = ""  # why chunks were not looked for or not removed yet
     clean: bool = False  # chunks were checked and all are needed
+    stored_bytes: int | None = None  # of chunks, packs and manifests before this step; None = it did not look
 
 
 class Collector:
@@ -69,6 +70,8 @@ class Collector:
         condemned = self._condemned(asked.job)
         sizes = stored_sizes(self._store, asked.job) if asked.sweep and not condemned.names else {}
         found = survey(self._store, asked.job, asked.log)
+        if asked.sweep and not condemned.names:
+            step.stored_bytes = sum(sizes.values()) + sum(found.sizes.values())
         self._retain(found, asked, step)
         if condemned.names:
             self._finish(condemned, asked, step)

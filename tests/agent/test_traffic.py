@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import multiprocessing
+import os
 import threading
 from pathlib import Path
 
 import pytest
 from spotsurfer_agent.store.credentials import StoreAccess
 from spotsurfer_agent.store.traffic import Counter, Traffic, total
+from spotsurfer_wire.store.obstore import PARTS_FAR
 
 
 @pytest.fixture
@@ -23,30 +25,28 @@ def test_each_way_to_read_and_to_write_counts(access: StoreAccess, tmp_path: Pat
     store, folder = access.open(), tmp_path / "traffic"
     file, back = tmp_path / "file", tmp_path / "back"
     file.write_bytes(b"x" * 1000)
-    sent = 0
-    for write, size in (
-        (lambda: store.create("a", b"12345"), 5),
-        (lambda: store.create("a", b"12345"), 5),  # it went there, although it was there already
-        (lambda: store.create_later("b", memoryview(b"1234567")), 7),
-        (lambda: store.put("c", b"123"), 3),
-        (lambda: store.put_file("d", file), 1000),
-        (lambda: store.sync(), 0),
-        (lambda: store.delete(["c"]), 0),
+    large = PARTS_FAR[0] + 1
+    counted = Traffic()
+    for ask, more in (
+        (lambda: store.create("a", b"12345"), Traffic(0, 5, 0, 1)),
+        (lambda: store.create("a", b"12345"), Traffic(0, 5, 0, 1)),  # it went there, although it was there already
+        (lambda: store.create_later("b", memoryview(b"1234567")), Traffic(0, 7, 0, 1)),
+        (lambda: store.put("c", b"123"), Traffic(0, 3, 0, 1)),
+        (lambda: store.put_file("d", file), Traffic(0, 1000, 0, 1)),
+        (lambda: os.truncate(file, large), Traffic()),
+        (lambda: store.put_file("e", file), Traffic(0, large, 0, 4)),  # in two parts, with a begin and an end
+        (lambda: store.sync(), Traffic()),
+        (lambda: store.list(""), Traffic(0, 0, 0, 1)),
+        (lambda: store.delete(["c"]), Traffic()),  # is free
+        (lambda: store.get("a"), Traffic(5, 0, 1)),
+        (lambda: store.get("none"), Traffic(0, 0, 1)),
+        (lambda: store.get_range("b", 2, 3), Traffic(3, 0, 1)),
+        (lambda: store.get_file("e", back), Traffic(large, 0, 1)),
+        (lambda: store.get_file("none", back), Traffic(0, 0, 1)),
     ):
-        write()
-        sent += size
-        assert total(folder) == Traffic(0, sent)
-    read = 0
-    for get, size in (
-        (lambda: store.get("a"), 5),
-        (lambda: store.get("none"), 0),
-        (lambda: store.get_range("b", 2, 3), 3),
-        (lambda: store.get_file("d", back), 1000),
-        (lambda: store.get_file("none", back), 0),
-    ):
-        get()
-        read += size
-        assert total(folder) == Traffic(read, sent)
+        ask()
+        counted = Traffic(*map(sum, zip(counted, more, strict=True)))
+        assert total(folder) == counted
     assert back.read_bytes() == file.read_bytes() and store.get("b") == b"1234567"
 
 
@@ -62,7 +62,7 @@ def test_other_processes_count_too_and_what_they_counted_stays(access: StoreAcce
         process.join()
         assert process.exitcode == 0
     access.open().put("x", b"1")
-    assert total(tmp_path / "traffic") == Traffic(0, 17)
+    assert total(tmp_path / "traffic") == Traffic(0, 17, 0, 3)
 
 
 def test_threads_lose_nothing(tmp_path: Path) -> None:

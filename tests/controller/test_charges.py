@@ -9,8 +9,8 @@ from spotsurfer_wire.messages import AgentState, Report
 from support.builders import JOB, NOW, a_job, an_attempt
 
 from spotsurfer.ledger.costs import Costs
-from spotsurfer.ledger.facts import KeptImage, Rules
-from spotsurfer.model.charges import ChargeKind, ChargeLine
+from spotsurfer.ledger.facts import Rules
+from spotsurfer.model.charges import ChargeKind, ChargeLine, KeptImage
 from spotsurfer.model.job import AttemptState, JobId, Parent
 from spotsurfer.model.market import Pool
 from spotsurfer.model.prices import ListPrice, Match

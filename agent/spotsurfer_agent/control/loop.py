@@ -185,7 +185,7 @@ class Surroundings:
     wait: Callable[[float], None] = time.sleep
     beat: Callable[[], None] = field(default=lambda: None)  # tells the respawner that we are alive
     reported: Callable[[], None] = field(default=lambda: None)  # the first report is in the store
-    traffic: Callable[[], Traffic] = field(default=lambda: Traffic(0, 0))  # of this attempt with the store, so far
+    traffic: Callable[[], Traffic] = field(default=lambda: Traffic())  # of this attempt with the store, so far
 
 
 class Agent:

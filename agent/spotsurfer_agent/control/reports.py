@@ -90,6 +90,8 @@ def build(state: State, facts: Facts, extras: Extras) -> Report:
         kept=facts.status.pending_final or "" if state.name is AgentState.KEEPING else "",
         store_read_bytes=extras.traffic.read,
         store_sent_bytes=extras.traffic.sent,
+        store_gets=extras.traffic.gets,
+        store_puts=extras.traffic.puts,
         near_miss=json_codec.known(NearMiss, memory.near_miss) if memory.near_miss is not None else None,
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -20,7 +21,6 @@ from spotsurfer.model.errors import NoCapacity, ProviderError, UnknownToProvider
 from spotsurfer.model.job import InstanceId
 from spotsurfer.model.market import Market, Offer, Pool
 from spotsurfer.ports.provider import (
-    BillingRule,
     Capabilities,
     Credentials,
     InstanceState,
@@ -40,6 +40,7 @@ from spotsurfer_providers.aws.settings import AwsSettings
 from spotsurfer_providers.aws.spot_market import SpotMarket
 from spotsurfer_providers.bucket_rights import boot_bucket
 from spotsurfer_providers.catalog import egress_prices
+from spotsurfer_providers.catalog.price_tables import billing_rules, list_prices
 
 # ---- Views: EC2's answers as instances. Pure.
 
@@ -112,7 +113,8 @@ class AwsProvider:
         self.capabilities = Capabilities(
             notice_seconds=NOTICE_SECONDS,
             metadata_dialect="aws",
-            billing=(BillingRule(minimum_seconds=60.0, reclaimed_first_hour_free=True),),
+            billing=billing_rules("aws"),
+            prices=list_prices("aws"),
             rebalance=settings.rebalance,
             egress=settings.transfer_usd_per_gib.over(egress_prices("aws")),
             stores=store_access.SCHEMES,
@@ -121,7 +123,8 @@ class AwsProvider:
 
     def offers(self) -> Sequence[Offer]:
         """Allowed types in zones with a subnet, both markets. A listed offer may still lack capacity."""
-        return self._shop.offers()
+        disk_bytes = (self._settings.root_volume_gib or 0) << 30
+        return [replace(o, disk_bytes=disk_bytes) for o in self._shop.offers()]
 
     # ---- instances
 

@@ -25,7 +25,6 @@ from spotsurfer.model.errors import Invalid, ProviderDenied, ProviderError, Unkn
 from spotsurfer.model.job import InstanceId
 from spotsurfer.model.market import Market, Offer, Pool
 from spotsurfer.ports.provider import (
-    BillingRule,
     Capabilities,
     Credentials,
     InstanceState,
@@ -38,6 +37,7 @@ from spotsurfer.ports.provider import (
 from spotsurfer_providers import cloud_listing
 from spotsurfer_providers.bucket_rights import boot_bucket
 from spotsurfer_providers.catalog import egress_prices
+from spotsurfer_providers.catalog.price_tables import billing_rules, list_prices
 from spotsurfer_providers.gcp import error_codes, store_access, vm_request
 from spotsurfer_providers.gcp.clients import ONCE, Clients
 from spotsurfer_providers.gcp.error_codes import EXISTS, calling
@@ -127,7 +127,8 @@ class GcpProvider:
         self.capabilities = Capabilities(
             notice_seconds,
             "gcp",
-            (BillingRule(minimum_seconds=60.0),),
+            billing_rules("gcp"),
+            prices=list_prices("gcp"),
             egress=settings.transfer_usd_per_gib.over(egress_prices("gcp")),
             stores=store_access.SCHEMES,
         )
@@ -135,7 +136,7 @@ class GcpProvider:
 
     def offers(self) -> Sequence[Offer]:
         """Allowed types in zones with a subnetwork, both markets. A listed offer may still lack capacity."""
-        return self._market.offers()
+        return [replace(o, disk_bytes=self._settings.disk_gib << 30) for o in self._market.offers()]
 
     # ---- instances
 

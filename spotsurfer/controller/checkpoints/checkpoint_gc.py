@@ -31,7 +31,7 @@ from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.clock import Clock
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import observations, timeline, usage_history
+from spotsurfer.state import ledger_facts, observations, timeline, usage_history
 from spotsurfer.store.garbage_collector import Asked, Collector, Step
 from spotsurfer.store.head_logs import ENTRIES_AT_ONCE, HeadLogs
 
@@ -157,6 +157,9 @@ class CheckpointGc:
         """One step for one job, with a timeline event if something was removed. Raises StoreError, ProtocolError."""
         with self._locks[job.id]:
             step = self.collector.step(self.asked(job))
+        if step.stored_bytes is not None:
+            with self._checkpoints.engine.begin() as c:
+                ledger_facts.set_stored(c, job.id, self._checkpoints.clock.now(), step.stored_bytes)
         self._say(job, step)
         return step
 

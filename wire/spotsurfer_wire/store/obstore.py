@@ -168,6 +168,17 @@ PARTS_FAR, PARTS_HERE = (5 << 20, 4), (1 << 20, 2)
 ABSENT = (NotFoundError, FileNotFoundError)
 
 
+def requests_to_put(size: int) -> int:
+    """With how many requests a file of so many bytes goes to a bucket: one, or each part and the upload's begin and end."""
+    part = PARTS_FAR[0]
+    return 1 if size <= part else -(-size // part) + 2
+
+
+def requests_to_get(size: int) -> int:
+    """With how many requests a file of so many bytes comes from a bucket."""
+    return max(1, -(-size // RANGE_BYTES))
+
+
 @contextlib.contextmanager
 def _unless_absent() -> Iterator[None]:
     """An object that is not there is no error; a bucket that is not there stays one."""
