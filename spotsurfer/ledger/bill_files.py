@@ -21,6 +21,7 @@ from typing import Any
 from spotsurfer.model.errors import InputMissing, UsageError
 
 Row = Mapping[str, Any]
+AMOUNT_MAX, YEARS = Decimal(10) ** 15, (2000, 2200)  # more is no bill
 
 
 class Charged(StrEnum):
@@ -222,8 +223,8 @@ def _amount(value: object) -> Decimal:
         amount = Decimal(str(value))
     except InvalidOperation:
         raise ValueError(f"{value!r} is no number") from None
-    if not amount.is_finite():
-        raise ValueError(f"{value!r} is no number")
+    if not amount.is_finite() or abs(amount) > AMOUNT_MAX:
+        raise ValueError(f"{value!r} is no number that a bill can have")
     return amount
 
 
@@ -233,7 +234,9 @@ def _time(value: object) -> datetime:
             value = datetime.fromisoformat(str(value).strip().replace(" UTC", "+00:00"))
         except ValueError:
             raise ValueError(f"{value!r} is no time like 2026-11-01T00:00:00Z") from None
-    return value if value.tzinfo else value.replace(tzinfo=UTC)
+    if not YEARS[0] <= value.year < YEARS[1]:
+        raise ValueError(f"{value} is no time that a bill can have")
+    return (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone(UTC)
 
 
 def _tags(value: object) -> dict[str, str]:

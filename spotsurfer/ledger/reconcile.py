@@ -180,10 +180,10 @@ def _differences(
         mine, line = ledger.get(key), lines.get(resource)
         job = str(line.job) if line else next((x.tags.get(JOB, "") for x in some), "")
         attempt = line.attempt if line else None
-        name = {Charged.MACHINE: resource, Charged.DISK: f"the disk of {resource}"}.get(what, f"the address of {resource}")
+        name = {Charged.MACHINE: resource, Charged.DISK: f"The disk of {resource}"}.get(what, f"The address of {resource}")
         who = f"{name} ({job}, machine {attempt})" if job else name
         for cause, micros, text in _compared(what, name, who, theirs, mine, known=line is not None):
-            yield Difference(cause, resource, job, attempt, micros, text[0].upper() + text[1:], expected=False)
+            yield Difference(cause, resource, job, attempt, micros, text, expected=False)
 
 
 def _seconds(lines: Sequence[BillLine]) -> float | None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Jobs = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[JOB]...", help="Only these jobs, by id or name; none = all.", show_default=False, autocompletion=known_jobs
+        metavar="JOB", help="Only these jobs, by id or name; none = all.", show_default=False, autocompletion=known_jobs
     ),
 ]
 ON_BILL = (  # help of --reconcile
@@ -85,12 +85,16 @@ def report(  # noqa: PLR0913 - one parameter an option
     start, end = _moment("--since", since), _moment("--until", until)
     if start is not None and end is not None and end <= start:
         raise UsageError("--until is not later than --since: exchange them, or leave one out.")
+    from spotsurfer.web.client import job_path
+
     client = SESSION.client()
     if bills:
         if jobs or since or until or by or csv_file or parquet_file or html_file:
             raise UsageError("--reconcile takes the days from the bill and compares everything: leave the others out.")
         _reconcile(client, bills)
         return
+    for name in jobs or ():
+        job_path(name)  # refuses what can't be a job's name before it is asked for
     asked = {"since": start.isoformat() if start else None, "until": end.isoformat() if end else None}
     answer = client.get("/v1/report", job=list(jobs or []), by=by or None, **asked)
     found = _report(answer)
