@@ -1,20 +1,28 @@
-"""Writes what is generated: exit codes in README.md, docs/states.md, tests/web/openapi.json. `make docs` calls it."""
+"""Writes what is generated: exit codes in README.md, docs/states.md, prices in docs/costs.md, tests/web/openapi.json.
+
+`make docs` calls it.
+"""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 
+from spotsurfer_providers.catalog.price_tables import billing_rules, list_prices
+
 from spotsurfer.model.errors import every_kind
 from spotsurfer.model.job import HOLDS, WAITS
+from spotsurfer.model.money import MICROS
+from spotsurfer.model.prices import ALWAYS, HOUR_SECONDS, MONTH_SECONDS, PER_THOUSAND, PRICED_QUANTITY
 from spotsurfer.model.state_machine import ATTEMPT, JOB
 from spotsurfer.web.app import make_app
 
 ROOT = Path(__file__).resolve().parent.parent
-SECTION = re.compile(r"(<!-- exit-codes -->\n).*?(<!-- /exit-codes -->)", re.DOTALL)
+CLOUDS = {"aws": "AWS", "gcp": "Google Cloud"}
+UNITS = {HOUR_SECONDS: "hour", MONTH_SECONDS: "GiB-month", PER_THOUSAND: "1000"}
 
 
 def exit_code_table() -> str:
@@ -22,6 +30,32 @@ def exit_code_table() -> str:
     first = {k: " ".join((k.__doc__ or "").partition("\n\n")[0].split()).removesuffix(".") for k in every_kind()}
     rows = [f"| {k.exit_code} | {text[:1].lower()}{text[1:]} |" for k, text in first.items()]
     return "\n".join(["| code | meaning |", "|---:|---|", "| 0 | done |", *rows])
+
+
+def price_tables() -> str:
+    """The tables of docs/costs.md: rules and prices of each cloud, from the providers' catalogue."""
+    return "\n\n".join(f"**{name}**\n\n{_rules(cloud)}\n\n{_prices(cloud)}" for cloud, name in CLOUDS.items())
+
+
+def _rules(cloud: str) -> str:
+    free = {True: "spot, free if taken back in it", False: "billed"}
+    rows = [
+        f"| {r.begins:%Y-%m-%d} | {r.minimum_seconds:g} s | {free[r.reclaimed_first_hour_free]} | {r.source} |"
+        for r in billing_rules(cloud)
+    ]
+    return "\n".join(["| from | at least | the first hour | source |", "|---|---|---|---|", *rows])
+
+
+def _prices(cloud: str) -> str:
+    rows = []
+    for p in list_prices(cloud):
+        of = " ".join(
+            x for x in (p.of.kind, p.of.detail, p.of.market, p.of.instance_type.replace("*", "\\*")) if x != "\\*" and x
+        )
+        begins = "always" if p.begins == ALWAYS else f"{p.begins:%Y-%m-%d}"
+        amount = f"{Decimal(p.usd_micros) / MICROS:f}"
+        rows.append(f"| {of} | {amount} | {UNITS[PRICED_QUANTITY[p.of.kind]]} | {begins} | {p.source} |")
+    return "\n".join(["| for | USD | per | from | source |", "|---|---:|---|---|---|", *rows])
 
 
 STATES = """# States
@@ -58,14 +92,20 @@ def _diagram(table: Mapping[Any, Mapping[Any, Any]]) -> str:
     return "\n".join(["```mermaid", "stateDiagram-v2", *lines, "```"])
 
 
+def _fill(name: str, part: str, text: str) -> None:
+    """Put `text` between the markers of a part of a page."""
+    page, begin, end = ROOT / name, f"<!-- {part} -->\n", f"<!-- /{part} -->"
+    before, found, rest = page.read_text().partition(begin)
+    _, closed, after = rest.partition(end)
+    if not (found and closed):
+        raise SystemExit(f"{name} needs one pair of markers: {begin.strip()} and {end}")
+    page.write_text(f"{before}{begin}{text}\n{end}{after}")
+
+
 def main() -> None:
     """Rewrites them."""
-    readme = ROOT / "README.md"
-    table = f"\\1{exit_code_table()}\n\\2"
-    text, found = SECTION.subn(table, readme.read_text())
-    if found != 1:
-        raise SystemExit("README.md needs one pair of markers: <!-- exit-codes --> and <!-- /exit-codes -->")
-    readme.write_text(text)
+    _fill("README.md", "exit-codes", exit_code_table())
+    _fill("docs/costs.md", "price-tables", price_tables())
     (ROOT / "docs").mkdir(exist_ok=True)
     (ROOT / "docs" / "states.md").write_text(states_page())
     page = make_app(cast(Any, None), token=None).openapi()

@@ -47,9 +47,14 @@ class Charge:
     parts: Sequence[Part]
 
     @property
+    def exact_micros(self) -> Fraction:
+        """All of it, micro-dollars."""
+        return sum((p.micros for p in self.parts), Fraction(0))
+
+    @property
     def usd_micros(self) -> int:
         """All of it, rounded up once."""
-        return ceil(sum((p.micros for p in self.parts), Fraction(0)))
+        return ceil(self.exact_micros)
 
     @property
     def usd_micros_on_demand(self) -> int:

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from fractions import Fraction
+from itertools import pairwise
+from math import ceil
 
 from sqlalchemy import Connection
 
@@ -21,6 +24,7 @@ from spotsurfer.state import jobs as rows
 from spotsurfer.state import ledger_facts, observations
 
 Key = tuple[JobId, AttemptNumber]
+LATE = timedelta(minutes=10)  # so long after its time a fact may come into the database unseen: it is looked for again
 OF_MACHINE = frozenset({ChargeKind.MACHINE, ChargeKind.MINIMUM, ChargeKind.GPU})  # of these there is a price on demand
 
 
@@ -52,6 +56,14 @@ def cost(facts: MachineFacts, rules: Rules, now: datetime) -> AttemptCost:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What the store took for a job until its bytes changed last, micro-dollars; and the bytes since then."""
+
+    paid: Fraction
+    level: tuple[datetime, int]
+
+
 class Costs:
     """Spending by attempt and job. `refresh` reads only what can still change."""
 
@@ -63,6 +75,7 @@ class Costs:
             {},
         )  # settled, running; replaced as one for other readers
         self._stored: dict[JobId, int] = {}  # micro-dollars
+        self._kept: dict[JobId, _Kept] = {}
         self._nobodys = 0  # micro-dollars
         self._spent: dict[JobId, int] = {}  # by job, of all
         self._loaded_at: datetime | None = None
@@ -78,7 +91,7 @@ class Costs:
             self.pay_for(everybody)
             more = {j.id for j in everybody}
         else:
-            late = ledger_facts.counted_since(connection, self._loaded_at)
+            late = ledger_facts.counted_since(connection, self._loaded_at - LATE)
             more |= {job for job, _ in late}
         missing = sorted(more - set(attempts))
         found = {**attempts, **(rows.attempts(connection, missing) if missing else {})}
@@ -86,11 +99,10 @@ class Costs:
         machines = self._machines(connection, anew)
         bills = {(m.attempt.job, m.attempt.number): cost(m, self._rules, now) for m in machines}
         over = {(a.job, a.number): bills.pop((a.job, a.number)) for a in anew if a.state in OVER}
-        stored = ledger_facts.stored(connection)
+        kept = self._keep(connection)
         settled = self._bills[0]  # the current one: another thread may have asked meanwhile
         self._bills = ({**settled, **over} if over else settled), {k: c for k, c in bills.items() if k not in settled}
-        kept = [StoredFacts(job, self._payer.get(job, job), levels) for job, levels in stored.items()]
-        self._stored = {s.job: sum(c.usd_micros for c in bill.of_stored(s, self._rules, now)) for s in kept}
+        self._kept, self._stored = kept, {job: ceil(k.paid + self._due(job, k.level, now)) for job, k in kept.items()}
         self._nobodys = sum(c.usd_micros for c in bill.of_nobody(self._of_nobody(), self._rules, now))
         self._spent = self._by_job()
         self._loaded_at = now
@@ -114,6 +126,19 @@ class Costs:
         nobodys = self._of_nobody() if jobs is None else Facts()
         facts = Facts(machines, kept, nobodys.images, nobodys.controller_since)
         return [x for x in bill.lines(facts, self._rules, now) if _within(bill.day_of(x.begins), since, until)]
+
+    def _keep(self, connection: Connection) -> dict[JobId, _Kept]:
+        """What the store took up to each job's last change; only jobs that changed are read again."""
+        changed = None if self._loaded_at is None else ledger_facts.stored_since(connection, self._loaded_at - LATE)
+        kept = dict(self._kept)
+        for job, levels in ledger_facts.stored(connection, changed).items():
+            *_, last = levels
+            kept[job] = _Kept(sum((self._due(job, a, b[0]) for a, b in pairwise(levels)), Fraction(0)), last)
+        return kept
+
+    def _due(self, job: JobId, level: tuple[datetime, int], until: datetime) -> Fraction:
+        facts = StoredFacts(job, job, [level])
+        return sum((c.exact_micros for c in bill.of_stored(facts, self._rules, until)), Fraction(0))
 
     def _machines(self, connection: Connection, attempts: Sequence[Attempt]) -> list[MachineFacts]:
         jobs = sorted({a.job for a in attempts})

@@ -58,6 +58,11 @@ def set_stored(connection: Connection, job: JobId, at: datetime, size: int) -> N
         connection.execute(row.on_conflict_do_update(index_elements=["job", "at"], set_={"bytes": size}))
 
 
+def stored_since(connection: Connection, oldest: datetime) -> list[JobId]:
+    """Jobs of which the stored bytes changed then or later."""
+    return [JobId(x) for x in connection.execute(select(S.c.job).where(S.c.at >= oldest.isoformat()).distinct()).scalars()]
+
+
 def stored(connection: Connection, jobs: Sequence[JobId] | None = None) -> dict[JobId, list[tuple[datetime, int]]]:
     """The stored bytes of these jobs, or of all, from a moment on; oldest first."""
     query = select(S).order_by(S.c.job, S.c.at)

@@ -187,7 +187,7 @@ stored = Table(
     "stored",
     metadata,
     Column("job", String, primary_key=True),
-    Column("at", String, primary_key=True),
+    Column("at", String, primary_key=True, index=True),
     Column("bytes", BigInteger, nullable=False),
 )
 

@@ -29,6 +29,14 @@ def test_readme_has_the_table() -> None:
     assert found[1].strip() == DOCS["exit_code_table"](), "call make docs"
 
 
+def test_the_page_of_costs_has_the_tables_of_prices() -> None:
+    found = re.search(
+        r"<!-- price-tables -->\n(.*?)<!-- /price-tables -->", (ROOT / "docs" / "costs.md").read_text(), re.DOTALL
+    )
+    assert found, "the markers are gone"
+    assert found[1].strip() == DOCS["price_tables"](), "call make docs"
+
+
 def test_states_page_is_fresh() -> None:
     assert (ROOT / "docs" / "states.md").read_text() == DOCS["states_page"](), "call make docs"
 

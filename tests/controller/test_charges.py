@@ -67,6 +67,20 @@ def test_budgets_and_lines_agree_to_the_micro_dollar() -> None:
         assert new.total() == costs.total(), "the next controller reckons the same"
 
 
+def test_what_is_kept_is_reckoned_on_from_the_last_change() -> None:
+    engine, costs = open_database(None), Costs(RULES)
+    with engine.begin() as c:
+        jobs.add_job(c, a_job())
+        for hours, gib in ((0, 1), (1, 3), (30, 2), (31, 0), (50, 7)):
+            at = NOW + timedelta(hours=hours)
+            ledger_facts.set_stored(c, JOB, at, gib * GIB)
+            for later in (0, 11, 700):
+                now = at + timedelta(seconds=later)
+                costs.refresh(c, {}, now)
+                assert costs.of_job(JOB) == sum(x.usd_micros for x in costs.lines(c, None, now))
+        assert costs.of_job(JOB) > 0
+
+
 def test_days_are_those_of_utc() -> None:
     engine, costs = open_database(None), Costs(Rules())
     attempt = an_attempt(1, launched_at=NOW - DAY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -39,6 +40,14 @@ def test_when_a_machine_was_launched_is_learned_once() -> None:
     known = an_attempt(3, A.RELEASING, instance=InstanceId("i-1"), launched_at=NOW - timedelta(hours=1))
     left = after(known, E.INSTANCE_GONE, "", NOW, seen(gone=True))
     assert (left.instance, left.launched_at) == ("i-1", known.launched_at)
+
+
+def test_a_public_address_is_remembered_although_an_ended_machine_shows_none() -> None:
+    boots = an_attempt(3, A.BOOTING, instance=InstanceId("i-3"))
+    ready = after(boots, E.AGENT_READY, "", NOW, replace(seen(gone=False), public_address=True))
+    assert ready.public_address
+    assert after(replace(ready, state=A.RELEASING), E.INSTANCE_GONE, "", NOW, seen(gone=True)).public_address
+    assert not after(boots, E.AGENT_READY, "", NOW, seen(gone=False)).public_address
 
 
 def test_what_no_cloud_ever_showed_is_not_billed() -> None:

@@ -28,7 +28,7 @@ INPUTS = {"s3://lab/": {"access_key_id": "AKIA", "secret_access_key": "of-the-la
 
 def clouds(access: StoreAccess) -> Clouds:
     """One cloud, with such access to the store."""
-    abilities = Capabilities(120.0, "aws", BillingRule())
+    abilities = Capabilities(120.0, "aws", (BillingRule(),))
     provider: Any = SimpleNamespace(name=POOL.provider, capabilities=abilities, store_access=lambda *_: access)
     return Clouds([provider], access.url)
 

@@ -31,7 +31,7 @@ from spotsurfer.model.errors import NotFound, RehearsalFailed, StoreDamaged, Usa
 from spotsurfer.model.job import AttemptState, Job, JobId, JobSpec, JobState
 from spotsurfer.ports.clock import ManualClock
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import journal, observations, schema, timeline
+from spotsurfer.state import journal, ledger_facts, observations, schema, timeline
 from spotsurfer.state.db import open_database
 from spotsurfer.store.head_logs import HeadLogs, summary
 from spotsurfer.store.job_output import Output, chain
@@ -84,6 +84,32 @@ def _never(job: str) -> Job:
 
 def an_operation() -> Operation:
     return Operation("1", "fork")
+
+
+def test_the_keeper_notes_how_many_bytes_a_job_keeps(room: Room) -> None:
+    clock = room.keeper._checkpoints.clock
+    assert isinstance(clock, ManualClock)
+
+    def there() -> int:
+        kept = (object_keys.chunks_prefix, object_keys.packs_prefix, object_keys.checkpoints_prefix)
+        return sum(x.size for prefix in kept for x in room.store.list(prefix(JOB)) if not x.key.endswith("PROVEN"))
+
+    with room.engine.connect() as c:
+        job = rows.load_job(c, JobId(JOB))
+    room.writer.save_all(["a", "b"])
+    sizes = [there()]
+    room.keeper.collect(job)
+    clock.advance(60)
+    room.keeper.prove(job, room.writer.save_all(["b", "c"]), 1, "it went on")
+    sizes.append(there())
+    for _ in range(4):  # the first checkpoint goes, then its chunk is condemned, removed, and all is looked through
+        room.keeper.collect(job)
+        clock.advance(60)
+    with room.engine.connect() as c:
+        found = ledger_facts.stored(c)[JobId(JOB)]
+    assert [size for _, size in found][:2] == sizes
+    assert found[-1][1] == there() < sizes[1]
+    assert found[0][0] == NOW
 
 
 def test_a_copy_has_everything_of_its_own_and_its_origins_keys(room: Room) -> None:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 from support.builders import NOW, a_job, an_attempt
 
 from spotsurfer.model.errors import ControllerRunning, NotFound, SpotsurferError
 from spotsurfer.model.job import HeldBy, Job, JobId, JobState, MoveRequest
 from spotsurfer.model.market import Cooldown, Market
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import journal, observations
+from spotsurfer.state import journal, ledger_facts, observations
 from spotsurfer.state.db import lock_state, new_family, open_database
 from spotsurfer.state.schema import metadata
 
@@ -26,6 +26,25 @@ from spotsurfer.state.schema import metadata
 def test_migrations_make_exactly_the_schema() -> None:
     with open_database(None).connect() as c:
         assert compare_metadata(MigrationContext.configure(c), metadata) == []
+
+
+def test_what_agents_counted_before_there_was_a_record_by_day_is_kept(tmp_path: Path) -> None:
+    engine = open_database(tmp_path / "x.db")
+    with engine.begin() as c:
+        for table in ("stored", "counted"):
+            c.execute(text(f"DROP TABLE {table}"))
+        for column in ("disk_bytes", "public_address"):
+            c.execute(text(f"ALTER TABLE attempt DROP COLUMN {column}"))
+        c.execute(text("UPDATE alembic_version SET version_num = '0014'"))
+        doc = '{"store_read_bytes": 7, "store_sent_bytes": 9}'
+        values = "('j', 2, '2026-01-01T12:00:00+00:00', 0, 0, 0, :doc), ('old', 1, '2026-01-02T12:00:00+00:00', 0, 0, 0, '{}')"
+        c.execute(
+            text(f"INSERT INTO usage (job, attempt, at, cpu_seconds, frozen_seconds, saves, doc) VALUES {values}"), {"doc": doc}
+        )
+    with open_database(tmp_path / "x.db").connect() as c:
+        found = ledger_facts.counts(c, [JobId("j"), JobId("old")])
+    at = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    assert found == {("j", 2): [(at, 7, 9, 0, 0)], ("old", 1): [(at + timedelta(days=1), 0, 0, 0, 0)]}
 
 
 def test_an_old_database_opens_again(tmp_path: Path) -> None:

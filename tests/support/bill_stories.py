@@ -121,8 +121,8 @@ def _machine(told: Mapping[str, Any]) -> MachineFacts:
 
 
 def _counts(told: Mapping[str, Any]) -> Counts:
-    sizes = (round(told.get(f"{name}_gib", 0) * GIB) for name in ("read", "sent"))
-    return Counts(told["at"], *sizes, told.get("gets", 0), told.get("puts", 0))
+    read, sent = (round(told.get(f"{name}_gib", 0) * GIB) for name in ("read", "sent"))
+    return Counts(told["at"], read, sent, told.get("gets", 0), told.get("puts", 0))
 
 
 def text_of(lines: list[ChargeLine]) -> Iterator[str]:

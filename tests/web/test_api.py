@@ -10,6 +10,7 @@ import stat
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,7 +23,8 @@ from support.fuzz import mutated
 from support.tree import ROOT
 
 from spotsurfer.model import errors as e
-from spotsurfer.model.job import JobState
+from spotsurfer.model.charges import ChargeKind, ChargeLine
+from spotsurfer.model.job import JobId, JobState
 from spotsurfer.web.app import load_token, make_app
 from spotsurfer.web.error_responses import STATUS
 from spotsurfer.web.server import tcp_socket, unix_socket
@@ -448,3 +450,23 @@ def _fuzz_submissions(client: httpx.Client, seed: int, count: int) -> None:
         body = mutated(good, rand)
         answer = client.put(f"/v1/jobs/job-{n}", content=body, headers={"Content-Type": "application/json"})
         assert answer.status_code < 500, (body, answer.text)
+
+
+def test_lines_of_the_bill(unix: httpx.Client, service: FakeService) -> None:
+    begins = datetime(2026, 1, 2, tzinfo=UTC)
+    line = ChargeLine(
+        ChargeKind.MACHINE, begins, begins + timedelta(hours=1), 3600.0, 30_000, 96_000, JobId("a"), JobId("a"), 1
+    )
+    kept = ChargeLine(ChargeKind.IMAGE, begins + timedelta(days=1), begins + timedelta(days=2), 0.5, 7, 7, resource="snap")
+    service.charged = [line, kept]
+    first, second = unix.get("/v1/charges").json()["charges"]
+    assert (first["kind"], first["usd_micros"], first["usd_micros_on_demand"], first["attempt"]) == (
+        "machine",
+        30_000,
+        96_000,
+        1,
+    )
+    assert (second["job"], second["payer"], second["resource"]) == (None, None, "snap")
+    of_day = unix.get("/v1/charges", params={"since": "2026-01-02T15:00:00Z", "until": "2026-01-03T00:00:00Z"}).json()
+    assert of_day == {"charges": [first]}
+    assert unix.get("/v1/charges", params={"since": "2026-01-02T15:00:00"}).status_code == 422, "a time needs a zone"

@@ -51,4 +51,4 @@ def _day(text: str) -> datetime:
 
 
 def _rows(name: str) -> Iterator[dict[str, str]]:
-    return csv.DictReader(io.StringIO(resources.files(__package__).joinpath(name).read_text()))
+    return csv.DictReader(io.StringIO(resources.files("spotsurfer_providers.catalog").joinpath(name).read_text()))

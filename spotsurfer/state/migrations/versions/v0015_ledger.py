@@ -19,6 +19,7 @@ def upgrade() -> None:
         sa.Column("at", sa.String(), primary_key=True),
         sa.Column("bytes", sa.BigInteger(), nullable=False),
     )
+    op.create_index("ix_stored_at", "stored", ["at"])
     op.create_table(
         "counted",
         sa.Column("job", sa.String(), primary_key=True),
