@@ -41,7 +41,6 @@ SAYS: dict[ChargeKind, tuple[str, str, str, str, float]] = {
     ChargeKind.STORED: ("Storage", "store", "", "GiB-Hours", HOUR),
     ChargeKind.CONTROLLER: ("Compute", "controller", "Instance", "Hours", HOUR),
 }
-PROVIDERS = {"aws": "AWS", "gcp": "Google Cloud"}
 
 
 def rows(lines: Sequence[ChargeLine], labels: Sequence[JobLabels]) -> Iterator[dict[str, Any]]:
@@ -60,7 +59,7 @@ def _row(line: ChargeLine, job: JobLabels | None) -> dict[str, Any]:
     quantity = line.quantity / per
     spent, listed = (Decimal(micros) / MICROS for micros in (line.usd_micros, line.usd_micros_on_demand))
     month, after = _month(line.begins)
-    provider = PROVIDERS.get(line.provider, line.provider or "spotsurfer")
+    provider = line.provider or "spotsurfer"
     ours: Mapping[str, str] = {"spotsurfer:job": str(line.job)} if line.job is not None else {}
     if line.attempt is not None:
         ours = {**ours, "spotsurfer:attempt": str(line.attempt)}

@@ -8,10 +8,13 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
 import pytest
+from support.bill_stories import load, names
 from support.played_bill import JOB, NOON, NOW, at, attempt, lines_of, played
 
+from spotsurfer.ledger import bill
 from spotsurfer.ledger.alternatives import lasting_offer
 from spotsurfer.ledger.cost_report import Period, cost_report, forecast, idle_seconds
+from spotsurfer.ledger.facts import MachineFacts
 from spotsurfer.ledger.time_by_use import MACHINE_KINDS, AttemptFacts, JobFacts, split
 from spotsurfer.model.charges import ChargeKind, ChargeLine
 from spotsurfer.model.cost_report import CostReport, Saving, Use
@@ -179,6 +182,29 @@ def test_idle_time_is_what_the_controller_suspended() -> None:
     ]
     assert idle_seconds(story, Period(None, None, at(111))) == 40 * 60
     assert idle_seconds(story, Period(None, NOON - timedelta(days=1), at(111))) == 0
+
+
+@pytest.mark.parametrize("name", names())
+def test_parts_add_up_in_each_bill_made_by_hand(name: str) -> None:
+    told = load(name)
+    lines = bill.lines(told.facts, told.rules, told.now)
+    mine: dict[JobId, list[MachineFacts]] = {}
+    for m in told.facts.machines:
+        mine.setdefault(m.attempt.job, []).append(m)
+    facts = [
+        JobFacts(
+            replace(
+                played().job,
+                id=job,
+                parent=Parent(some[0].payer, "000001-000001", rehearsal=True) if some[0].payer != job else None,
+            ),
+            [AttemptFacts(m.attempt, "running", 7.0, 11.0, 13.0) for m in some],
+        )
+        for job, some in mine.items()
+    ]
+    report = cost_report(lines, facts, Period(None, None, told.now), by="kind", month=lines)
+    adds_up(report)
+    assert report.usd_micros == told.total
 
 
 def test_parts_add_up_whatever_the_shares_are() -> None:

@@ -133,7 +133,8 @@ def _lines(client: Client, jobs: Sequence[str], asked: dict[str, str | None]) ->
 
     from spotsurfer.model.charges import ChargeLine
 
-    told = [x for job in jobs or [None] for x in client.get("/v1/charges", job=job, **asked)["charges"]]
+    wanted: Sequence[str | None] = jobs or [None]
+    told = [x for job in wanted for x in client.get("/v1/charges", job=job, **asked)["charges"]]
     return TypeAdapter(list[ChargeLine]).validate_python(told)
 
 
