@@ -145,7 +145,7 @@ def summary(report: CostReport) -> list[tuple[str, str]]:
         saved = demand - report.usd_micros
         rows += [
             ("on demand", f"{usd(demand)} USD on the machines that were asked for"),
-            ("saved", f"{usd(saved)} USD ({100 * saved / demand if demand else 0.0:.0f} %)"),
+            ("saved beside that", f"{usd(saved)} USD ({100 * saved / demand if demand else 0.0:.0f} %)"),
             *((f"  {s.cause}", f"{usd(s.usd_micros)} USD") for s in report.savings if s.usd_micros),
         ]
     rows += [(a.name, f"{usd(a.usd_micros)} USD") for a in report.alternatives[1:] if a.usd_micros is not None]
