@@ -44,6 +44,11 @@ def _clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ("[provider.lcoal]\nx = 1\n", ["line 1", "no such provider", "'local'"]),
         ("[provider]\nfoo = 1\n", ["[provider]", "'foo'"]),
         ("[policy]\nname = 'dearest'\n", ["line 2", "no such policy", "cheapest"]),
+        ("[[costs.overrides]]\npercent = 3\nkind = 'dsik'\n", ["costs.overrides", "kind", "'disk'"]),
+        ("[[costs.overrides]]\nprocent = 3\n", ["costs.overrides", "'percent'"]),
+        ("[[costs.overrides]]\npercent = 3\nusd = 4\n", ["costs.overrides", "either usd or percent"]),
+        ("[[costs.overrides]]\nusd = 4\nfrom = 'May'\n", ["costs.overrides", "from", "2026-01-31"]),
+        ("[[costs.overrides]]\nusd = 4\nfrom = 2026-02-01\nuntil = 2026-02-01\n", ["costs.overrides", "not after from"]),
         ("[store\n", ["not valid TOML", "line 1"]),
     ],
 )

@@ -51,8 +51,11 @@ def test_budgets_and_lines_agree_to_the_micro_dollar() -> None:
         before = costs.total()
         observations.set_usage(c, replace(report, attempt=2), NOW - DAY)
         observations.set_usage(c, report, NOW)  # a day after its machine was released
+        observations.set_usage(c, replace(report, job="try"), NOW)  # of a job that is not open any more
+        of_trial = costs.of((rehearsal.id, trial.number)).usd_micros
         costs.refresh(c, {JOB: [ended, runs]}, NOW)
         assert costs.total() > before
+        assert costs.of((rehearsal.id, trial.number)).usd_micros > of_trial
         everything = costs.lines(c, None, NOW)
         of_job = costs.lines(c, [a_job(), rehearsal], NOW)
         assert sum(x.usd_micros for x in everything) == costs.total()

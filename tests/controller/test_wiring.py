@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from support.builders import JOB, a_job, an_attempt
 from spotsurfer.config.settings import Settings
 from spotsurfer.controller import wiring
 from spotsurfer.model import errors as e
+from spotsurfer.model.charges import ChargeKind
 from spotsurfer.model.job import AttemptState as A
+from spotsurfer.model.market import Pool
 from spotsurfer.state import exposed_ports
 from spotsurfer.state import jobs as rows
 from spotsurfer.state.db import open_database
@@ -57,6 +60,34 @@ def test_it_tells_its_operators_limits_and_how_much_of_them_is_in_use(tmp_path: 
     assert (info.price_max_usd_micros, list(info.instance_types), info.budget_usd_micros) == (2_500_000, ["m6i.*"], None)
     assert (info.ageing_seconds, info.stay_seconds) == (60, 30)
     assert (info.front_address, info.front_ports, info.front_ports_max) == ("127.0.0.1", 1, 10)
+
+
+def test_the_bill_stands_on_the_settings(tmp_path: Path, built: list[wiring.Controller]) -> None:
+    """The controller's host costs since the first start that knew its price; own prices hold for boxes, too."""
+    price = {"provider": "local", "type": "*.large", "from": "2026-01-01", "usd": "0.09"}
+    image = {"name": "snap", "provider": "local", "gib": 73, "from": "2026-01-01", "until": "2026-01-02"}
+    of_image = {"kind": "image", "provider": "local", "usd": "0.05"}
+    costs = {"controller_usd_per_hour": "3600", "overrides": [price, of_image], "images": [image]}
+    first = wiring.build(settings(tmp_path, costs=costs))
+    at = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    box = an_attempt(
+        1, A.RELEASED, pool=Pool("local", "r", "a", "m6i.large"), launched_at=at, released_at=at + timedelta(hours=1)
+    )
+    with open_database(tmp_path / "data" / "state.db").begin() as c:
+        rows.add_job(c, a_job())
+        rows.add_attempt(c, box)
+    began = {x.kind: x for x in first.service.charges(None)}
+    assert (began[ChargeKind.MACHINE].usd_micros, began[ChargeKind.IMAGE].usd_micros) == (90_000, 73 * 24 * 50_000 // 730)
+    first.stop()
+    second = wiring.build(settings(tmp_path, costs=costs))
+    built.append(second)
+    everything = second.service.charges(None)
+    assert next(x for x in everything if x.kind is ChargeKind.CONTROLLER).begins == began[ChargeKind.CONTROLLER].begins
+    second.service.costs(None)
+    assert second.service.info().spent_usd_micros >= sum(x.usd_micros for x in everything)
+    assert [x.kind for x in second.service.charges(JOB)] == [ChargeKind.MACHINE]
+    assert [x.usd_micros for x in second.service.costs(JOB)] == [90_000]
+    assert second.service.charges(JOB, until=at.replace(hour=0)) == []
 
 
 def test_each_start_is_a_generation_and_ends_the_right_of_the_one_before(
