@@ -64,10 +64,11 @@ KINDS = {"spot": "#2e8b57", "on-demand": "#c3410b", "available": "#b9c4cc"}
 STYLE = (
     "body{font:15px/1.45 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1c2430}"
     "table{border-collapse:collapse;margin:1rem 0;display:block;overflow-x:auto}"
-    "td,th{padding:.2rem .7rem;border-bottom:1px solid #dde3e8;text-align:right;white-space:nowrap}"
+    "td,th{padding:.2rem .7rem;border-bottom:1px solid #dde3e8;text-align:right;white-space:pre}"
     "td:first-child,th:first-child{text-align:left}svg{max-width:100%;height:auto}text{font:12px system-ui,sans-serif}"
     "text:not([fill]){fill:currentColor}:root{color-scheme:light dark}"
-    "@media(prefers-color-scheme:dark){body{background:#14191f;color:#dfe6ec}td,th,path{border-color:#3a444e;stroke:#3a444e}}"
+    "@media(prefers-color-scheme:dark){body{background:#14191f;color:#dfe6ec}td,th,path{border-color:#3a444e;stroke:#3a444e}"
+    "text[fill],rect,polyline{filter:brightness(1.5)}}"
 )
 
 
@@ -88,7 +89,7 @@ def sheets(title: str, about: str, tables: Sequence[Sheet], plots: Sequence[Plot
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     head = "".join(f"<th>{escape(c)}</th>" for c in columns)
     body = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in rows)
-    return f"<table><tr>{head}</tr>{body}</table>"
+    return f"<table>{f'<tr>{head}</tr>' if any(columns) else ''}{body}</table>"
 
 
 def plain(title: str, plots: Sequence[Plot]) -> str:
