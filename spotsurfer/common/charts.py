@@ -35,7 +35,25 @@ class Stripes:
     rows: Sequence[tuple[str, Sequence[tuple[float, float, str]]]]  # begin, end, kind: "spot" | "on-demand" | "available"
 
 
-Plot = Lines | Stripes
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Bars of stacked parts; below zero, too. `rows`: name of a bar, its parts as name and value."""
+
+    title: str
+    y: str
+    rows: Sequence[tuple[str, Sequence[tuple[str, float]]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """A table."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+Plot = Lines | Stripes | Bars
 
 
 # ---- Page
@@ -46,8 +64,11 @@ KINDS = {"spot": "#2e8b57", "on-demand": "#c3410b", "available": "#b9c4cc"}
 STYLE = (
     "body{font:15px/1.45 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1c2430}"
     "table{border-collapse:collapse;margin:1rem 0;display:block;overflow-x:auto}"
-    "td,th{padding:.2rem .7rem;border-bottom:1px solid #dde3e8;text-align:right;white-space:nowrap}"
+    "td,th{padding:.2rem .7rem;border-bottom:1px solid #dde3e8;text-align:right;white-space:pre}"
     "td:first-child,th:first-child{text-align:left}svg{max-width:100%;height:auto}text{font:12px system-ui,sans-serif}"
+    "text:not([fill]){fill:currentColor}:root{color-scheme:light dark}"
+    "@media(prefers-color-scheme:dark){body{background:#14191f;color:#dfe6ec}td,th,path{border-color:#3a444e;stroke:#3a444e}"
+    "text[fill],rect,polyline{filter:brightness(1.5)}}"
 )
 
 
@@ -56,9 +77,19 @@ def page(
 ) -> str:
     """The whole page as HTML, with foreign text escaped. `about`: the settings behind the figures, and notes."""
     told = ", ".join(f"{escape(str(k))} {escape(str(v))}" for k, v in about.items())
+    return _whole(title, f"<p>{told}.</p>{_table(columns, rows)}", plots)
+
+
+def sheets(title: str, about: str, tables: Sequence[Sheet], plots: Sequence[Plot]) -> str:
+    """A page of several tables, with plots between the first one and the others."""
+    first, *others = [f"<h2>{escape(t.title)}</h2>{_table(t.columns, t.rows)}" for t in tables]
+    return _whole(title, f"<p>{escape(about)}.</p>{first}", plots, "".join(others))
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     head = "".join(f"<th>{escape(c)}</th>" for c in columns)
     body = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in rows)
-    return _whole(title, f"<p>{told}.</p><table><tr>{head}</tr>{body}</table>", plots)
+    return f"<table>{f'<tr>{head}</tr>' if any(columns) else ''}{body}</table>"
 
 
 def plain(title: str, plots: Sequence[Plot]) -> str:
@@ -67,13 +98,19 @@ def plain(title: str, plots: Sequence[Plot]) -> str:
     return _whole(title, "", there)
 
 
-def _whole(title: str, about: str, plots: Sequence[Plot]) -> str:
-    drawn = "".join(f"<h2>{escape(p.title)}</h2>{_lines(p) if isinstance(p, Lines) else _stripes(p)}" for p in plots)
+def _whole(title: str, about: str, plots: Sequence[Plot], more: str = "") -> str:
+    drawn = "".join(f"<h2>{escape(p.title)}</h2>{_drawn(p)}" for p in plots) + more
     title = escape(title)
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>{STYLE}</style></head>'
         f"<body><h1>{title}</h1>{about}{drawn}</body></html>\n"
     )
+
+
+def _drawn(plot: Plot) -> str:
+    if isinstance(plot, Bars):
+        return _bars(plot)
+    return _lines(plot) if isinstance(plot, Lines) else _stripes(plot)
 
 
 def _lines(plot: Lines) -> str:
@@ -131,6 +168,37 @@ def _stripes(plot: Stripes) -> str:
         f'<text x="{x(last * i / 4):.1f}" y="{y + 14}" text-anchor="middle">{last * i / 4:.4g} h</text>' for i in range(5)
     ]
     return _svg(y + 20, parts)
+
+
+def _bars(plot: Bars) -> str:
+    """Parts above zero are stacked upward, those below it downward."""
+    if not any(parts for _, parts in plot.rows):
+        return "<p>Nothing to draw.</p>"
+    names = list(dict.fromkeys(name for _, parts in plot.rows for name, _ in parts))
+    high = max(sum(max(v, 0.0) for _, v in parts) for _, parts in plot.rows)
+    low = min(sum(min(v, 0.0) for _, v in parts) for _, parts in plot.rows)
+    y, room = _Scale(low, high, HEIGHT - 40, TOP), (WIDTH - 160 - LEFT) / len(plot.rows)
+    drawn = []
+    for level in sorted({low, 0.0, high}):
+        drawn.append(f'<text x="{LEFT - 6}" y="{y(level) + 4:.1f}" text-anchor="end">{level:.4g}</text>')
+        drawn.append(f'<path d="M{LEFT} {y(level):.1f}H{WIDTH - 160}" stroke="#dde3e8"/>')
+    for i, (label, parts) in enumerate(plot.rows):
+        up = down = 0.0
+        x, wide = LEFT + i * room, max(room * 0.8, 0.5)
+        for name, value in parts:
+            begin = up if value >= 0 else down
+            top, bottom = sorted((y(begin), y(begin + value)))
+            up, down = (up + value, down) if value >= 0 else (up, down + value)
+            colour, told = COLOURS[names.index(name) % len(COLOURS)], escape(f"{label}: {name} {value:.6g}")
+            place = f'x="{x:.1f}" y="{top:.1f}" width="{wide:.1f}" height="{bottom - top:.1f}"'
+            drawn.append(f'<rect {place} fill="{colour}"><title>{told}</title></rect>')
+        if i % -(-len(plot.rows) // 10) == 0:
+            drawn.append(f'<text x="{x + wide / 2:.1f}" y="{HEIGHT - 22}" text-anchor="middle">{escape(label)}</text>')
+    for i, name in enumerate(names if len(names) > 1 else ()):
+        colour = COLOURS[i % len(COLOURS)]
+        drawn.append(f'<text x="{WIDTH - 150}" y="{TOP + 14 + 16 * i}" fill="{colour}">{escape(name)}</text>')
+    drawn.append(f'<text x="12" y="{HEIGHT / 2}" transform="rotate(-90 12 {HEIGHT / 2})">{escape(plot.y)}</text>')
+    return _svg(HEIGHT, drawn)
 
 
 def _svg(height: float, parts: Sequence[str]) -> str:

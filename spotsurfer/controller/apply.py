@@ -357,7 +357,8 @@ class Apply:
         if action.wish is not None:
             changed = replace(changed, wish=action.wish, reason=action.reason, held_by=action.held_by)
         saved = rows.save_job(c, changed)
-        return self._say(c, Kind.WISH, saved, action.reason, wish=str(action.wish) if action.wish else None)
+        held_by = {"held_by": str(saved.held_by)} if action.wish is Wish.HOLD else {}
+        return self._say(c, Kind.WISH, saved, action.reason, wish=str(action.wish) if action.wish else None, **held_by)
 
     def _sweep(self, action: Sweep) -> Effect:
         self.clouds.at(action.provider).terminate(action.instance)

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Engine
 from spotsurfer import __version__
 from spotsurfer.config.settings import FrontSection
 from spotsurfer.controller.checkpoints.checkpoint_api import CheckpointApi
+from spotsurfer.controller.history import cost_reports
 from spotsurfer.controller.history.spot_availability import KEPT
 from spotsurfer.controller.history.usage import lately
 from spotsurfer.controller.jobs.commands import NO_OUTPUTS, Commands
@@ -28,8 +29,10 @@ from spotsurfer.core.facts.attempt_view import moves, phase
 from spotsurfer.core.facts.notice_prospects import foretold
 from spotsurfer.core.facts.ownership import tried_in_vain
 from spotsurfer.core.scheduling import capacity
+from spotsurfer.ledger.cost_report import Period
 from spotsurfer.model.actions import Preview
 from spotsurfer.model.charges import ChargeLine
+from spotsurfer.model.cost_report import CostReport
 from spotsurfer.model.errors import Conflict, NotFound, StoreUnwritable
 from spotsurfer.model.job import ENDED, OVER, Attempt, Job, JobId, JobSpec, JobState, rehearses
 from spotsurfer.model.market import Market
@@ -335,6 +338,21 @@ class ControllerService:
             jobs = None if owner is None else rows.all_jobs(connection, owner)
             jobs = jobs if job is None else _with_rehearsals(connection, job)
             return self.observer.costs.lines(connection, jobs, self.clock.now(), since, until)
+
+    def report(
+        self,
+        jobs: Sequence[str],
+        since: datetime | None = None,
+        until: datetime | None = None,
+        by: str = "",
+        owner: str | None = None,
+    ) -> CostReport:
+        """The cost report."""
+        period = Period(since, until, self.clock.now())
+        with self.engine.connect() as connection:
+            theirs = None if owner is None else rows.all_jobs(connection, owner)
+            wanted = [j for one in jobs for j in _with_rehearsals(connection, one)] if jobs else theirs
+            return cost_reports.report(connection, self.observer.costs, self.observer.offers(), wanted, period, by)
 
     def costs(self, job: str | None, since: datetime | None = None, owner: str | None = None) -> Sequence[CostLine]:
         """The costs by attempt; `since`: of machines launched then or later."""

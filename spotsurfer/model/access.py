@@ -38,6 +38,7 @@ class Use(StrEnum):
     LIST = "list"  # about all jobs: users get those of their own
     READ_JOB = "read job"  # the first argument names a job
     READ_JOB_OR_LIST = "read job or list"  # the same, or None for all
+    READ_JOBS_OR_LIST = "read jobs or list"  # several jobs; none = all
     CHANGE_JOB = "change job"
     NEW_ID = "new id"  # an id for a job to come, which only its maker may go on with
     TO_COME = "job to come"  # the first argument is such an id
@@ -57,6 +58,7 @@ USES: dict[str, Use] = {
     "timeline": Use.READ_JOB_OR_LIST,
     "costs": Use.READ_JOB_OR_LIST,
     "charges": Use.READ_JOB_OR_LIST,
+    "report": Use.READ_JOBS_OR_LIST,
     "job": Use.READ_JOB,
     "why": Use.READ_JOB,
     "usage": Use.READ_JOB,

@@ -185,6 +185,12 @@ class WaitOver(SpotsurferError):
     exit_code = 42
 
 
+class BillDiffers(SpotsurferError):
+    """The cloud's bill and the ledger differ by more than taxes, credits and days not billed yet; the list says in what."""
+
+    exit_code = 43
+
+
 class IllegalTransition(SpotsurferError):
     """A bug: an impossible change of state was refused; nothing was changed."""
 

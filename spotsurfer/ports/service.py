@@ -13,6 +13,7 @@ from spotsurfer_wire.usage import Window
 
 from spotsurfer.model.actions import Preview
 from spotsurfer.model.charges import ChargeLine
+from spotsurfer.model.cost_report import CostReport
 from spotsurfer.model.job import Attempt, Job, JobId, JobSpec
 from spotsurfer.model.market import Market
 from spotsurfer.model.snapshot import SpotSeen
@@ -466,6 +467,21 @@ class Service(Protocol):
         begin before `until`. None: of everything, what is no job's own included; of a job with its rehearsals.
 
         `owner`: of the jobs of theirs alone.
+        """
+        ...
+
+    def report(
+        self,
+        jobs: Sequence[JobId],
+        since: datetime | None = None,
+        until: datetime | None = None,
+        by: str = "",
+        owner: str | None = None,
+    ) -> CostReport:
+        """The cost report of these jobs, or of everything if there are none: UTC days as of `charges`, grouped by `by`.
+
+        `owner`: of the jobs of theirs alone. UsageError for a group that there is not, and for a period that ends before it
+        begins.
         """
         ...
 

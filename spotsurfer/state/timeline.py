@@ -53,6 +53,15 @@ def read(
     return [(int(r["number"]), _moment(r)) for r in connection.execute(query).mappings()][::-1]
 
 
+def of_kinds(connection: Connection, jobs: Sequence[JobId], kinds: Sequence[str]) -> dict[JobId, list[Moment]]:
+    """The moments of these kinds by job, oldest first; jobs without any are left out."""
+    found: dict[JobId, list[Moment]] = {}
+    query = select(M).where(M.c.job.in_(jobs), M.c.kind.in_(kinds)).order_by(M.c.number)
+    for row in connection.execute(query).mappings():
+        found.setdefault(row["job"], []).append(_moment(row))
+    return found
+
+
 def _moment(row: RowMapping) -> Moment:
     return Moment(datetime.fromisoformat(row["at"]), row["job"], row["attempt"], row["kind"], row["text"], row["data"])
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from itertools import groupby
 
 from spotsurfer_wire.usage import NAMES, Window, merged
-from sqlalchemy import Connection, and_, delete, insert, select
+from sqlalchemy import Connection, and_, delete, func, insert, select
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from spotsurfer.model.job import JobId
@@ -46,6 +46,13 @@ def read(connection: Connection, job: JobId, since: datetime | None = None) -> l
     if since is not None:
         query = query.where(U.c.at >= since.isoformat())
     return [_seen(r) for r in connection.execute(query)]
+
+
+def peaks(connection: Connection, jobs: Sequence[JobId]) -> dict[JobId, tuple[float, float]]:
+    """The highest use of each job: bytes of working memory of a window, and mean processors of one."""
+    memory, cpus = (func.max(U.c.row[NAMES.index(name)].as_float()) for name in ("working_bytes", "cpu_cores"))
+    query = select(U.c.job, memory, cpus).where(U.c.job.in_(jobs)).group_by(U.c.job)
+    return {JobId(job): (m or 0.0, c or 0.0) for job, m, c in connection.execute(query)}
 
 
 def thin(connection: Connection, now: datetime) -> int:

@@ -78,6 +78,9 @@ class _Guarded:
             return call(*given, **named)
         if use is Use.LIST or (use is Use.READ_JOB_OR_LIST and given[0] is None):
             return call(*given, **{**named, "owner": who.name})  # whatever owner they asked for
+        if use is Use.READ_JOBS_OR_LIST:
+            theirs = [self._service.resolve(job, who.name, False) for job in given[0]]
+            return call(theirs, *given[1:], **{**named, "owner": who.name})
         if use is Use.LOOK:
             return call(*given, **named)
         return call(*self._own(given, whole=use is Use.CHANGE_JOB), **named)

@@ -14,6 +14,7 @@ from starlette.concurrency import run_in_threadpool
 
 from spotsurfer.jobspec.validate import checked, refuse_remote
 from spotsurfer.model.access import Role
+from spotsurfer.model.cost_report import CostReport
 from spotsurfer.model.job import JOB_ID, Job, JobId
 from spotsurfer.ports.service import Info, Machine, Moment, Progress, Service
 from spotsurfer.web import response_models as m
@@ -186,6 +187,18 @@ def charges(
 ) -> m.ChargesOut:
     """The lines of the bill, each of one UTC day at most; running machines up to now."""
     return m.ChargesOut(charges=list(service.charges(JobId(job) if job else None, since, until)))
+
+
+@router.get("/report", tags=["costs"])
+def report(
+    service: Controller,
+    job: Annotated[list[str], Query(max_length=100, description="Only these jobs; none = everything")] = [],  # noqa: B006
+    since: SinceDay = None,
+    until: Until = None,
+    by: Annotated[str, Query(max_length=100, description="owner, project, tag:NAME …: adds up by that, too")] = "",
+) -> CostReport:
+    """What was spent on what, what else would have cost, and what the month will come to."""
+    return service.report([JobId(j) for j in job], since, until, by)
 
 
 @router.get("/spots", tags=["costs"])

@@ -18,6 +18,7 @@ from spotsurfer.model.job import MarketChoice, MoveRequest, Wish
 from spotsurfer.model.market import Market, Offer
 from spotsurfer.ports.clock import ManualClock
 from spotsurfer.state import jobs as rows
+from spotsurfer.state import timeline
 from spotsurfer.state.db import open_database
 from spotsurfer.store.head_logs import HeadLogs
 
@@ -66,4 +67,6 @@ def test_a_job_that_a_limit_holds_has_no_move_any_more() -> None:
     apply.carry_out(SetWish(JOB, Wish.HOLD, "over its budget"))
     with engine.connect() as c:
         held = rows.load_job(c, JOB)
+        story = timeline.of_kinds(c, [JOB], ["wish"])[JOB]
     assert (held.wish, held.move) == (Wish.HOLD, None)
+    assert story[-1].data == {"wish": "hold", "held_by": ""}, "the cost report tells idle time by this"

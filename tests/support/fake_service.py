@@ -11,8 +11,12 @@ from datetime import UTC, datetime, timedelta
 from spotsurfer_wire import object_keys
 from support.dict_store import DictStore
 
+from spotsurfer.controller.history.cost_reports import check
+from spotsurfer.ledger.cost_report import Period, cost_report
+from spotsurfer.ledger.time_by_use import AttemptFacts, JobFacts
 from spotsurfer.model.actions import Preview
 from spotsurfer.model.charges import ChargeLine
+from spotsurfer.model.cost_report import CostReport
 from spotsurfer.model.errors import Conflict, InputMissing, NotFound
 from spotsurfer.model.job import (
     ENDED,
@@ -91,6 +95,7 @@ class FakeService:
         self.machines: Machine | None = None
         self.used: list[UsageSeen] = []
         self.charged: list[ChargeLine] = []
+        self.now = START + timedelta(days=20)  # of reports
         self.partials_asked = 0
         self.partial_fails: Exception | None = None
         self.fail: Exception | None = None
@@ -424,6 +429,31 @@ class FakeService:
             and (days[0] is None or x.begins >= days[0])
             and (days[1] is None or x.begins < days[1])
         ]
+
+    def report(
+        self,
+        jobs: Sequence[JobId],
+        since: datetime | None = None,
+        until: datetime | None = None,
+        by: str = "",
+        owner: str | None = None,
+    ) -> CostReport:
+        period = Period(since, until, self.now)
+        check(period, by)
+        wanted = [self._find(j).job.id for j in jobs]
+        lines = [x for j in wanted or [None] for x in self.charges(j, since, until, owner)]
+        facts = [
+            JobFacts(
+                s.job,
+                [
+                    AttemptFacts(a.attempt, a.agent_state or "", a.frozen_seconds, 0.0, a.unsaved_seconds or 0.0)
+                    for a in s.attempts
+                ],
+            )
+            for s in self.statuses.values()
+            if (not wanted or s.job.id in wanted) and owner in (None, s.job.owner)
+        ]
+        return cost_report(lines, facts, period, by=by, month=None if wanted else self.charges(None, owner=owner))
 
     def costs(self, job: JobId | None, since: datetime | None = None, owner: str | None = None) -> Sequence[CostLine]:
         wanted = self._find(job).job.id if job is not None else None

@@ -46,7 +46,7 @@ BODIES: dict[str, Any] = {
 }
 PATHS = {"job": HERS, "path": "a", "stream": "out", "number": NUMBER, "checkpoint": "1", "what": "stats", "id": "1"}
 # What answers a user about all jobs, or about nobody's.
-OPEN_TO_USERS = {"info", "new_id", "jobs", "timeline", "costs", "charges", "spots", "plan", "me"}
+OPEN_TO_USERS = {"info", "new_id", "jobs", "timeline", "costs", "charges", "report", "spots", "plan", "me"}
 OPEN_TO_VIEWERS = {"plan"}  # of what is no GET: it keeps nothing
 
 
@@ -147,6 +147,8 @@ def test_a_user_has_their_own_jobs(client: httpx.Client, access: AccessControl, 
     assert client.put(f"/v1/jobs/{made}", json={"spec": SPEC}, headers=bob).json()["owner"] == "bob"
     assert [j["id"] for j in client.get("/v1/jobs?owner=ada", headers=bob).json()["jobs"]] == [made]
     assert client.get("/v1/jobs/other", headers=bob).json()["id"] == made
+    assert client.get("/v1/report", params={"job": "hers"}, headers=bob).status_code == 404
+    assert client.get("/v1/report", params={"job": made}, headers=bob).status_code == 200
     assert client.post(f"/v1/jobs/{made}/cancel", headers=bob).status_code == 200
     on_end = client.put("/v1/jobs/mine-2", json={"spec": SPEC | {"on_end": ["id"]}}, headers=bob)
     assert (on_end.status_code, on_end.json()["error"]) == (403, "Denied")

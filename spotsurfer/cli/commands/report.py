@@ -1,199 +1,228 @@
-"""`report`: the bill, by machine or by group, for people, programs and spreadsheets."""
+"""`report`: the bill, by machine or by group, for people, programs and spreadsheets; and beside the cloud's own bill."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
-from itertools import pairwise
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spotsurfer.cli.commands.show import OptionalJob
-from spotsurfer.cli.common import SESSION, examples, moment_of, write
-from spotsurfer.cli.printing import money, pairs, put, put_json, table, tell, when
-from spotsurfer.common.units import counted, duration, size
-from spotsurfer.model.errors import UsageError
-from spotsurfer.web.client import Json, job_path
+from spotsurfer.cli.common import SESSION, examples, known_jobs, write
+from spotsurfer.cli.printing import pairs, paragraph, put, put_json, table, tell
+from spotsurfer.common.units import counted, duration, parse_seconds
+from spotsurfer.model.errors import BillDiffers, UsageError
+from spotsurfer.model.money import usd
+from spotsurfer.ports.clock import SystemClock
 
-ALL_SAVED = ("keeping", "drained", "finished")  # last report of an agent if nothing is lost with its machine
-SUMMED = (
-    *("seconds", "usd_micros", "usd_micros_on_demand", "transfer_bytes", "transfer_usd_micros"),
-    *("frozen_seconds", "cpu_seconds"),
+if TYPE_CHECKING:
+    from spotsurfer.ledger.reconcile import Reconciled
+    from spotsurfer.model.charges import ChargeLine
+    from spotsurfer.model.cost_report import CostReport, MachineCost
+    from spotsurfer.web.client import Client, Json
+
+Jobs = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="JOB", help="Only these jobs, by id or name; none = all.", show_default=False, autocompletion=known_jobs
+    ),
+]
+ON_BILL = (  # help of --reconcile
+    "Compare with the cloud's bill: CUR 2.0 or FOCUS (CSV, Parquet), Google's detailed export (CSV, JSON lines). Repeat it"
+    " for a bill of several files."
 )
-BY = ("user", "name", "tag:NAME")
-COLUMNS = (
-    *("began_at", "ended_at", "job", "name", "user", "tags", "attempt", "pool", "market", "seconds", "usd", "usd_on_demand"),
-    *("usd_saved", "transfer_bytes", "usd_transfer", "cpu_seconds", "frozen_seconds", "ended"),
-)
-NOT_COUNTED = ["storage", "requests", "other traffic"]  # costs that a cloud bills and we do not know
-NOBODY = "-"  # a job without that tag, or without a user of its own
 
 
 def add(app: typer.Typer) -> None:
     """Register the command of this file."""
-    some = ("spotsurfer report", "spotsurfer report assembly-3f9a1c --json", "spotsurfer report --since 30d --by user")
-    more = ("spotsurfer report --since 2026-11-01 --by tag:project", "spotsurfer report --csv bill.csv")
+    some = ("spotsurfer report", "spotsurfer report assembly-3f9a1c --json", "spotsurfer report --since 30d --by owner")
+    more = (
+        "spotsurfer report --since 2026-11-01 --until 2026-12-01 --by tag:lab",
+        "spotsurfer report --csv bill.csv --html bill.html",
+        "spotsurfer report --reconcile cur-2026-11.parquet",
+    )
     app.command(epilog=examples(*some, *more))(report)
 
 
-def report(
-    job: OptionalJob = None,
+def report(  # noqa: PLR0913 - one parameter an option
+    jobs: Jobs = None,
     *,
     since: Annotated[
         str | None,
-        typer.Option("--since", help="Only machines ordered since then: so long ago, like 30d, or a date.", show_default=False),
+        typer.Option("--since", help="From that day on (UTC): so long ago, like 30d, or a date.", show_default=False),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option("--until", help="Only days (UTC) before that: so long ago, or a date.", show_default=False),
     ] = None,
     by: Annotated[
-        str | None,
+        str,
         typer.Option(
-            "--by", metavar="WHAT", help="One line for each name, tag:NAME, or user, who jobs run as.", show_default=False
+            "--by",
+            metavar="WHAT",
+            help="One line for each owner (or user), project, tag:NAME, month, day, type, market, name, job, run-as, provider,"
+            " region or kind.",
+            show_default=False,
         ),
-    ] = None,
+    ] = "",
     csv_file: Annotated[
-        Path | None, typer.Option("--csv", metavar="FILE", help="Write a line a machine there.", show_default=False)
+        Path | None, typer.Option("--csv", metavar="FILE", help="Write all lines, with columns of FOCUS.", show_default=False)
     ] = None,
+    parquet_file: Annotated[
+        Path | None, typer.Option("--parquet", metavar="FILE", help="The same as Parquet.", show_default=False)
+    ] = None,
+    html_file: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a page with plots.", show_default=False)
+    ] = None,
+    bills: Annotated[list[Path] | None, typer.Option("--reconcile", metavar="BILL", help=ON_BILL, show_default=False)] = None,
 ) -> None:
     """Say what was spent, what on-demand would have cost, what was repeated and how long jobs stood still.
 
-    Transfer between machines and a store in another region or cloud is counted, at list prices. Storage, requests to it and
-    other traffic are not: the cloud's own bill has them.
+    Days are those of UTC. Amounts are US dollars at the prices that the controller knows; --reconcile holds them against the
+    cloud's own bill.
     """
-    if by is not None and by not in ("user", "name") and not (by.startswith("tag:") and len(by) > len("tag:")):
-        raise UsageError(f"--by is {by!r}, expected {', '.join(BY[:-1])} or {BY[-1]}.")
-    client, start = SESSION.client(), moment_of(since).isoformat() if since is not None else None
-    jobs = [client.get(job_path(job))] if job is not None else client.get("/v1/jobs")["jobs"]
-    lines = client.get("/v1/costs", job=job, since=start)["costs"]
-    summary = summarize(lines, _billed(jobs, lines) if since is not None else jobs)
-    groups = grouped(lines, by) if by is not None else []
+    start, end = _moment("--since", since), _moment("--until", until)
+    if start is not None and end is not None and end <= start:
+        raise UsageError("--until is not later than --since: exchange them, or leave one out.")
+    from spotsurfer.web.client import job_path
+
+    client = SESSION.client()
+    if bills:
+        if jobs or since or until or by or csv_file or parquet_file or html_file:
+            raise UsageError("--reconcile takes the days from the bill and compares everything: leave the others out.")
+        _reconcile(client, bills)
+        return
+    for name in jobs or ():
+        job_path(name)  # refuses what can't be a job's name before it is asked for
+    asked = {"since": start.isoformat() if start else None, "until": end.isoformat() if end else None}
+    answer = client.get("/v1/report", job=list(jobs or []), by=by or None, **asked)
+    found = _report(answer)
+    if csv_file or parquet_file or html_file:
+        _write(_lines(client, jobs or [], asked), found, by, csv_file, parquet_file, html_file)
+    put_json(answer)
+    if not (csv_file or parquet_file or html_file):
+        _show(found, by)
+
+
+def _moment(option: str, text: str | None) -> datetime | None:
+    """A time in UTC. Raises UsageError."""
+    if text is None:
+        return None
+    try:
+        if "-" in text:
+            at = datetime.fromisoformat(text.strip())
+            return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
+        return SystemClock().now() - timedelta(seconds=parse_seconds(text))
+    except (ValueError, OverflowError):
+        expected = 'expected so long ago, like "30d", or a date like 2026-11-01'
+        raise UsageError(f"{option} is {text!r}, {expected}.") from None
+
+
+def _report(answer: Json) -> CostReport:
+    from pydantic import TypeAdapter
+
+    from spotsurfer.model.cost_report import CostReport
+
+    return TypeAdapter(CostReport).validate_python(answer)
+
+
+def _lines(client: Client, jobs: Sequence[str], asked: dict[str, str | None]) -> list[ChargeLine]:
+    """The lines of these jobs, or all."""
+    from pydantic import TypeAdapter
+
+    from spotsurfer.model.charges import ChargeLine
+
+    wanted: Sequence[str | None] = jobs or [None]
+    told = [x for job in wanted for x in client.get("/v1/charges", job=job, **asked)["charges"]]
+    return TypeAdapter(list[ChargeLine]).validate_python(told)
+
+
+def _write(
+    lines: Sequence[ChargeLine], found: CostReport, by: str, csv_file: Path | None, parquet: Path | None, page: Path | None
+) -> None:
+    from spotsurfer.cli import report_files
+
     if csv_file is not None:
-        write(csv_file, as_csv(lines))
-        tell(f"{csv_file}: {counted(len(lines), 'machine')}.")
-    put_json({"attempts": lines, **summary, **({"groups": groups} if by is not None else {})})
-    if csv_file is None:
-        _show(lines, groups, by, summary)
+        write(csv_file, report_files.as_csv(lines, found))
+    if parquet is not None:
+        report_files.write_parquet(parquet, lines, found)
+    if page is not None:
+        write(page, report_files.as_page(lines, found, by))
+    written = ", ".join(str(path) for path in (csv_file, parquet, page) if path is not None)
+    tell(f"{written}: {counted(len(lines), 'line')} of {counted(len(found.attempts), 'machine')}.")
 
 
-def _show(lines: list[Json], groups: list[Json], by: str | None, summary: Json) -> None:
-    if not lines:
+def _show(found: CostReport, by: str) -> None:
+    from spotsurfer.cli.report_files import group_row, summary
+
+    if not found.attempts and not found.usd_micros:
         put("Nothing was spent.")
         return
-    if by is not None:
-        rows = [[g["group"], str(g["machines"]), *_amounts(g)] for g in groups]
-        total = ["total", str(len(lines)), *_amounts(_sum(lines))]
-        table([by.removeprefix("tag:"), "machines", "time", "usd", "list", "saved"], [*rows, total])
+    spent, listed = found.usd_micros, found.usd_micros_on_demand
+    time = duration(sum(m.seconds for m in found.attempts))
+    if by:
+        total = ["total", str(len(found.attempts)), time, *_amounts(spent, listed)]
+        table([by.removeprefix("tag:"), "machines", "time", "usd", "list", "saved"], [*map(group_row, found.groups), total])
     else:
-        rows = [_cost(line) for line in lines]
-        total = ["total", "", "", "", "", *_amounts(_sum(lines)), ""]
+        rows = [_machine(m) for m in found.attempts]
+        if rest := spent - sum(m.usd_micros for m in found.attempts):
+            rows.append(["no machine's", *[""] * 5, usd(rest), usd(rest), usd(0), ""])
+            listed = rest + sum(m.usd_micros_on_demand for m in found.attempts)
+        total = ["total", "", "", "", "", time, *_amounts(spent, listed), ""]
         table(["job", "#", "began", "machine", "market", "time", "usd", "list", "saved", "ended"], [*rows, total])
     put()
+    pairs(summary(found))
+
+
+def _amounts(spent: int, listed: int) -> list[str]:
+    return [usd(spent), usd(listed), usd(listed - spent)]
+
+
+def _machine(m: MachineCost) -> list[str]:
+    began = f"{m.began_at.astimezone(UTC):%Y-%m-%d}"
+    return [
+        *(m.job, str(m.attempt), began, m.pool.rsplit("/", 1)[-1], str(m.market), duration(m.seconds)),
+        *(*_amounts(m.usd_micros, m.usd_micros_on_demand), m.ended),
+    ]
+
+
+# ---- Beside the cloud's bill
+
+
+def _reconcile(client: Client, bills: Sequence[Path]) -> None:
+    """Compare with the cloud's bill. Raises BillDiffers if a difference is more than taxes, credits and days not billed yet."""
+    from pydantic import TypeAdapter
+
+    from spotsurfer.ledger.bill_files import read
+    from spotsurfer.ledger.reconcile import Reconciled, months, reconcile
+
+    bill = [line for path in bills for line in read(path)]
+    tell(f"{', '.join(map(str, bills))}: {counted(len(bill), 'line')}.")
+    since, until = months(bill)
+    lines = _lines(client, [], {"since": since.isoformat(), "until": until.isoformat()})
+    found = reconcile(bill, lines, client.get("/v1/info")["family"])
+    put_json(TypeAdapter(Reconciled).dump_python(found, mode="json"))
+    _show_differences(found)
+    if wrong := [d for d in found.differences if not d.expected]:
+        raise BillDiffers(f"The bill and the ledger differ in {counted(len(wrong), 'thing')}; the list says in which.")
+
+
+def _show_differences(found: Reconciled) -> None:
+    for difference in found.differences:
+        paragraph(f"{usd(difference.usd_micros):>10} USD  {difference.text}")
+    if found.differences:
+        put()
+    days = f"{found.since:%Y-%m-%d} to {found.until:%Y-%m-%d} (UTC)"
+    explained = usd(sum(d.usd_micros for d in found.differences))
     pairs(
         [
-            ("spent", f"{money(summary['usd_micros'])} USD"),
-            ("of that transfer", _transfer(summary)),
-            ("list price", f"{money(summary['usd_micros_on_demand'])} USD for the same machine-hours on demand"),
-            ("saved", f"{money(summary['usd_micros_saved'])} USD ({summary['saved_percent']:.0f} %)"),
-            ("work repeated", duration(summary["repeated_seconds"])),
-            ("time frozen", duration(summary["frozen_seconds"])),
-            ("moves", summary["moves"]),
-            ("stopped by moves", duration(summary["pause_seconds"])),
-            ("not counted", f"{', '.join(summary['not_counted'])}: see the cloud's own bill"),
+            ("days", f"{days}, billed until {found.billed_until:%Y-%m-%d %H:%M}"),
+            ("machines compared", str(found.machines)),
+            ("on the bill", f"{usd(found.bill_usd_micros)} USD"),
+            ("in the ledger", f"{usd(found.ledger_usd_micros)} USD"),
+            ("explained", f"{explained} USD in {counted(len(found.differences), 'difference')}"),
+            ("rounding", f"{usd(found.rounding_usd_micros)} USD"),
+            ("not compared", found.left_out),
         ]
     )
-
-
-def _transfer(summary: Json) -> str | None:
-    if not summary["transfer_bytes"]:
-        return None
-    return f"{money(summary['transfer_usd_micros'])} USD for {size(summary['transfer_bytes'])} to and from the store"
-
-
-def _billed(jobs: list[Json], lines: list[Json]) -> list[Json]:
-    """The jobs, each with only the machines that the lines cover."""
-    known = {(line["job"], line["attempt"]) for line in lines}
-    found = [{**job, "attempts": [a for a in job["attempts"] if (job["id"], a["number"]) in known]} for job in jobs]
-    return [{**job, "moves": sum(1 for a in job["attempts"] if a["granted_at"] and a["from_checkpoint"])} for job in found]
-
-
-def summarize(lines: list[Json], jobs: list[Json]) -> Json:
-    """The totals below the bill."""
-    total = _sum(lines)
-    spent, listed = total["usd_micros"], total["usd_micros_on_demand"]
-    return {
-        "usd_micros": spent,
-        "usd_micros_on_demand": listed,
-        "usd_micros_saved": listed - spent,
-        "transfer_bytes": total["transfer_bytes"],
-        "transfer_usd_micros": total["transfer_usd_micros"],
-        "saved_percent": 100 * (listed - spent) / listed if listed else 0.0,
-        "repeated_seconds": sum(repeated_seconds(job) for job in jobs),
-        "frozen_seconds": total["frozen_seconds"],
-        "moves": sum(job["moves"] for job in jobs),
-        "pause_seconds": sum(a["pause_seconds"] or 0.0 for job in jobs for a in job["attempts"]),
-        "not_counted": NOT_COUNTED,
-    }
-
-
-def grouped(lines: Sequence[Json], by: str) -> list[Json]:
-    """The bill by "user", "name" or "tag:NAME", the most expensive group first."""
-    groups: dict[str, list[Json]] = {}
-    for line in lines:
-        groups.setdefault(_group_of(line, by), []).append(line)
-    found = [{"group": name, "machines": len(some), **_sum(some)} for name, some in groups.items()]
-    return sorted(found, key=lambda g: (-g["usd_micros"], g["group"]))
-
-
-def _group_of(line: Json, by: str) -> str:
-    kind, _, tag = by.partition(":")
-    found = line["tags"].get(tag) if kind == "tag" else line[kind]
-    return str(found) if found not in (None, "") else NOBODY
-
-
-def as_csv(lines: Sequence[Json]) -> str:
-    """CSV with one line for each machine, of COLUMNS; amounts in US dollars, tags as name=value joined by ;."""
-    text = io.StringIO()
-    rows = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
-    rows.writeheader()
-    for line in lines:
-        spent, listed = line["usd_micros"] / 1e6, line["usd_micros_on_demand"] / 1e6
-        amounts = {"usd": f"{spent:.6f}", "usd_on_demand": f"{listed:.6f}", "usd_saved": f"{listed - spent:.6f}"}
-        amounts["usd_transfer"] = f"{line['transfer_usd_micros'] / 1e6:.6f}"
-        tags = ";".join(f"{name}={value}" for name, value in sorted(line["tags"].items()))
-        rows.writerow({**line, **amounts, "tags": tags})
-    return text.getvalue()
-
-
-def repeated_seconds(job: Json) -> float:
-    """Running time that was lost with a machine and had to be repeated, by the last report of each machine.
-
-    An attempt that ended neither drained nor finished loses its work since its newest durable checkpoint;
-    a later attempt that went on repeated that work.
-    """
-    granted = [a for a in job["attempts"] if a["granted_at"] is not None]
-    nothing = job["spec"]["engine"] == "none"  # drained without saving
-    lost = [a for a, after in pairwise(granted) if nothing or a["agent_state"] not in ALL_SAVED or _began_again(a, after)]
-    return float(sum(a["unsaved_seconds"] or 0.0 for a in lost))
-
-
-def _began_again(a: Json, after: Json) -> bool:
-    """Whether it was drained in an unprotected step, before its first checkpoint."""
-    return bool(a["agent_state"] == "drained" and after["from_checkpoint"] is None)
-
-
-def _sum(lines: Sequence[Json]) -> Json:
-    return {key: sum(line[key] for line in lines) for key in SUMMED}
-
-
-def _amounts(line: Json) -> list[str]:
-    spent, listed = line["usd_micros"], line["usd_micros_on_demand"]
-    return [duration(line["seconds"]), money(spent), money(listed), money(listed - spent)]
-
-
-def _cost(line: Json) -> list[str]:
-    began = when(line["began_at"])[:10] if line["began_at"] else "-"
-    return [
-        *(line["job"], str(line["attempt"]), began, line["pool"].rsplit("/", 1)[-1], line["market"]),
-        *(*_amounts(line), line["ended"]),
-    ]
