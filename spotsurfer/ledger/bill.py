@@ -192,7 +192,7 @@ def _priced(thing: Thing, time: tuple[datetime, datetime], rules: Rules) -> Iter
     usual = listed(rules.prices.get(thing.provider, ()), bought)
     own = () if thing.kind is ChargeKind.GPU else rules.overrides  # on demand, a machine counts at its list price
     for span in spans(thing, steps, rules.overrides, *time):
-        if thing.market is not Market.SPOT:
+        if thing.market is None:
             yield span, span.price
         else:
             yield from ((replace(s, price=span.price), s.price) for s in spans(bought, usual, own, span.begins, span.ends))
@@ -226,7 +226,8 @@ def _counted(facts: MachineFacts, rules: Rules, launched: datetime, end: datetim
                 parts.append(Part(kind, begins, ends, Fraction(more), micros, micros))
         if parts:
             says = replace(_of_attempt(facts, detail), provider=biller.provider, region=biller.region)
-            says = says if biller is there else replace(says, zone="", instance_type="", market=None)
+            if biller is store:  # the machine's zone and type may be another cloud's
+                says = replace(says, zone="", instance_type="", market=None)
             yield Charge(says, parts)
 
 

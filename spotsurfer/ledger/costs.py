@@ -70,10 +70,8 @@ class Costs:
     def __init__(self, rules: Rules, images: Sequence[KeptImage] = (), controller_since: datetime | None = None) -> None:
         """`controller_since`: when the controller's host began to cost; None = it is not billed."""
         self._rules, self._images, self._controller_since = rules, images, controller_since
-        self._bills: tuple[dict[Key, AttemptCost], dict[Key, AttemptCost]] = (
-            {},
-            {},
-        )  # settled, running; replaced as one for other readers
+        # Settled and running ones; replaced as one for other readers.
+        self._bills: tuple[dict[Key, AttemptCost], dict[Key, AttemptCost]] = {}, {}
         self._stored: dict[JobId, int] = {}  # micro-dollars
         self._kept: dict[JobId, _Kept] = {}
         self._nobodys = 0  # micro-dollars
@@ -119,7 +117,13 @@ class Costs:
         everybody = rows.all_jobs(connection) if jobs is None else jobs
         self.pay_for(everybody)
         wanted = [j.id for j in everybody]
-        attempts = [a for some in rows.attempts(connection, wanted).values() for a in some]
+        earliest = None if since is None else bill.day_of(since) - bill.DAY  # a minimum may reach into the day after the end
+        attempts = [
+            a
+            for some in rows.attempts(connection, wanted).values()
+            for a in some
+            if earliest is None or a.released_at is None or a.released_at >= earliest
+        ]
         machines = self._machines(connection, attempts)
         stored = ledger_facts.stored(connection, wanted)
         kept = [StoredFacts(job, self._payer.get(job, job), levels) for job, levels in stored.items()]

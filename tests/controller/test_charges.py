@@ -90,12 +90,14 @@ def test_days_are_those_of_utc() -> None:
     with engine.begin() as c:
         jobs.add_job(c, a_job())
         jobs.add_attempt(c, attempt)
+        short = an_attempt(2, AttemptState.RELEASED, launched_at=MIDNIGHT - timedelta(seconds=9), released_at=MIDNIGHT)
+        jobs.add_attempt(c, short)  # its minimum is of the day after
 
         def lines(since: datetime | None = None, until: datetime | None = None) -> list[ChargeLine]:
             return costs.lines(c, None, NOW + DAY, since, until)
 
-        assert [x.begins.day for x in lines()] == [31, 1, 2]
-        assert [x.begins.day for x in lines(NOW)] == [1, 2]
-        assert [x.begins.day for x in lines(NOW, MIDNIGHT)] == [1]
-        assert [x.begins.day for x in lines(until=MIDNIGHT + timedelta(seconds=1))] == [31, 1, 2]
+        assert [x.begins.day for x in lines()] == [31, 1, 1, 2, 2]
+        assert [x.begins.day for x in lines(NOW)] == [1, 1, 2, 2]
+        assert [x.begins.day for x in lines(NOW, MIDNIGHT)] == [1, 1]
+        assert [x.begins.day for x in lines(until=MIDNIGHT + timedelta(seconds=1))] == [31, 1, 1, 2, 2]
         assert lines(until=MIDNIGHT) + lines(MIDNIGHT) == lines(), "ranges that follow each other count nothing twice"
