@@ -129,6 +129,11 @@ def _migrate(engine: Engine) -> None:
             f"{engine.url.database} was migrated by a newer spotsurfer: install that one again, or restore a backup "
             f"from before (schema {had}, here {newest})"
         )
+    migrate(engine, "head")
+
+
+def migrate(engine: Engine, version: str) -> None:
+    """Bring the schema up to a version."""
     from alembic import command  # it takes ten megabytes for the life of the process, so only if needed
     from alembic.config import Config
 
@@ -137,7 +142,7 @@ def _migrate(engine: Engine) -> None:
     config.set_main_option("version_path_separator", "os")
     with engine.begin() as connection:
         config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        command.upgrade(config, version)
 
 
 def schema_version(connection: Connection) -> str | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, create_engine, text
 from support.builders import NOW, a_job, an_attempt
 
 from spotsurfer.model.errors import ControllerRunning, NotFound, SpotsurferError
@@ -19,7 +19,7 @@ from spotsurfer.model.job import HeldBy, Job, JobId, JobState, MoveRequest
 from spotsurfer.model.market import Cooldown, Market
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import journal, ledger_facts, observations
-from spotsurfer.state.db import lock_state, new_family, open_database
+from spotsurfer.state.db import lock_state, migrate, new_family, open_database
 from spotsurfer.state.schema import metadata
 
 
@@ -29,13 +29,9 @@ def test_migrations_make_exactly_the_schema() -> None:
 
 
 def test_what_agents_counted_before_there_was_a_record_by_day_is_kept(tmp_path: Path) -> None:
-    engine = open_database(tmp_path / "x.db")
+    engine = create_engine(f"sqlite:///{tmp_path / 'x.db'}")
+    migrate(engine, "0014")
     with engine.begin() as c:
-        for table in ("stored", "counted"):
-            c.execute(text(f"DROP TABLE {table}"))
-        for column in ("disk_bytes", "public_address"):
-            c.execute(text(f"ALTER TABLE attempt DROP COLUMN {column}"))
-        c.execute(text("UPDATE alembic_version SET version_num = '0014'"))
         doc = '{"store_read_bytes": 7, "store_sent_bytes": 9}'
         values = "('j', 2, '2026-01-01T12:00:00+00:00', 0, 0, 0, :doc), ('old', 1, '2026-01-02T12:00:00+00:00', 0, 0, 0, '{}')"
         c.execute(
