@@ -54,7 +54,7 @@ TABLE = {
     },
     "spotsurfer.cli.commands.hint": {"hint": "For a job's own script: tell its stage, or ask for a checkpoint."},
     "spotsurfer.cli.commands.init": {
-        "init": "Write a configuration with all keys and their defaults, Terraform's modules, a systemd unit."
+        "init": "Write a configuration with all keys, Terraform's modules, a systemd unit, files for monitoring."
     },
     "spotsurfer.cli.commands.serve_and_doctor": {
         "serve": "Run the controller until SIGTERM or Ctrl-C.",

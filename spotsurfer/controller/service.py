@@ -34,6 +34,7 @@ from spotsurfer.model.actions import Preview
 from spotsurfer.model.charges import ChargeLine
 from spotsurfer.model.cost_report import CostReport
 from spotsurfer.model.errors import Conflict, NotFound, StoreUnwritable
+from spotsurfer.model.figures import Figures
 from spotsurfer.model.job import ENDED, OVER, Attempt, Job, JobId, JobSpec, JobState, rehearses
 from spotsurfer.model.market import Market
 from spotsurfer.model.snapshot import HeadSeen, Limits, SpotSeen
@@ -50,7 +51,7 @@ from spotsurfer.ports.service import (
     UsageSeen,
     Why,
 )
-from spotsurfer.state import exposed_ports, observations, timeline, usage_history
+from spotsurfer.state import exposed_ports, figures, observations, timeline, usage_history
 from spotsurfer.state import jobs as rows
 from spotsurfer.store import job_output
 from spotsurfer.store.agent_reports import ImageDigests
@@ -149,6 +150,11 @@ class ControllerService:
             last_tick_at=self.loop.last_tick_at,
             last_error=self.loop.last_error,
         )
+
+    def figures(self) -> Figures:
+        """Counts over everything."""
+        with self.engine.connect() as connection:
+            return figures.figures(connection, self.clock.now())
 
     def resolve(self, job: str, owner: str | None = None, whole: bool = True) -> JobId:
         """The id of a job by its id or name."""

@@ -44,6 +44,7 @@ class Use(StrEnum):
     TO_COME = "job to come"  # the first argument is such an id
     BEGIN_WORK = "begin work"  # CHANGE_JOB, and the answer's number is for its maker
     WORK = "work"  # the first argument is such a number
+    ALL = "all"  # about everybody's jobs together: not for users
     OPERATE = "operate"  # operators alone
 
 
@@ -52,6 +53,7 @@ CHANGES = frozenset({Use.CHANGE_JOB, Use.NEW_ID, Use.TO_COME, Use.BEGIN_WORK, Us
 # Every method of `ports.service.Service`; a test compares them.
 USES: dict[str, Use] = {
     "info": Use.LOOK,
+    "figures": Use.ALL,
     "preview": Use.LOOK,
     "spots": Use.LOOK,
     "jobs": Use.LIST,
@@ -99,7 +101,7 @@ def may(role: Role, use: Use) -> bool:
         return True
     if role is Role.VIEWER:
         return use not in CHANGES
-    return use is not Use.OPERATE
+    return use not in (Use.ALL, Use.OPERATE)
 
 
 @dataclass(frozen=True, slots=True)

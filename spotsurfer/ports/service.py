@@ -14,6 +14,7 @@ from spotsurfer_wire.usage import Window
 from spotsurfer.model.actions import Preview
 from spotsurfer.model.charges import ChargeLine
 from spotsurfer.model.cost_report import CostReport
+from spotsurfer.model.figures import Figures
 from spotsurfer.model.job import Attempt, Job, JobId, JobSpec
 from spotsurfer.model.market import Market
 from spotsurfer.model.snapshot import SpotSeen
@@ -305,6 +306,10 @@ class Service(Protocol):
 
     def info(self) -> Info:
         """The controller itself."""
+        ...
+
+    def figures(self) -> Figures:
+        """Counts over everything, for metrics."""
         ...
 
     def new_job_id(self, name: str) -> JobId:

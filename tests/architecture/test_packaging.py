@@ -58,8 +58,9 @@ def test_wheel_holds_the_data(wheel: zipfile.ZipFile) -> None:
     names = set(wheel.namelist())
     assert {"spotsurfer/agent_runtime/runtime.lock", "spotsurfer/py.typed", "spotsurfer_agent/py.typed"} <= names
     share = {n.removeprefix("spotsurfer/share/") for n in names if n.startswith("spotsurfer/share/")}
-    terraform = {str(p.relative_to(ROOT)) for p in own_files() if p.is_relative_to(ROOT / "terraform")}
-    assert share == {"config.example.toml"} | terraform
+    folders = ROOT / "terraform", ROOT / "monitoring"
+    written = {str(p.relative_to(ROOT)) for p in own_files() if any(map(p.is_relative_to, folders))}
+    assert share == {"config.example.toml"} | written
     assert not [n for n in names if n.endswith((".pyc", ".so"))]
 
 

@@ -65,6 +65,14 @@ def test_terraforms_modules_come_alone_and_whole(folder: Path, capfd: pytest.Cap
     assert not (folder / "home").exists()
 
 
+def test_files_for_monitoring_come_alone_and_whole(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "--monitoring", "watch"]) == 0
+    written = {p.name: p.read_bytes() for p in (folder / "watch").iterdir()}
+    assert written == {p.name: p.read_bytes() for p in (ROOT / "monitoring").iterdir()}
+    assert "import" in capfd.readouterr().out
+    assert not (folder / "home").exists()
+
+
 def test_each_cloud_has_an_example_to_begin_with(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["init", "--terraform", "infra"]) == 0
     begins = re.findall(r"begin with (\S+); (\S+) says how\.", capfd.readouterr().out)

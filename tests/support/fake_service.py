@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,7 @@ from spotsurfer.model.actions import Preview
 from spotsurfer.model.charges import ChargeLine
 from spotsurfer.model.cost_report import CostReport
 from spotsurfer.model.errors import Conflict, InputMissing, NotFound
+from spotsurfer.model.figures import Figures
 from spotsurfer.model.job import (
     ENDED,
     Attempt,
@@ -175,6 +177,10 @@ class FakeService:
             last_tick_at=START,
             last_error="",
         )
+
+    def figures(self) -> Figures:
+        jobs = Counter(str(s.job.state) for s in self.statuses.values())
+        return Figures(START, jobs, {("local", "spot", "running"): 1})
 
     def new_job_id(self, name: str) -> JobId:
         if self.fail is not None:

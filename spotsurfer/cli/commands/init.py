@@ -1,4 +1,4 @@
-"""`init`: writes an operator's first files (configuration, Terraform's modules, systemd unit) from those in the package."""
+"""`init`: writes an operator's first files (configuration, Terraform, systemd unit, monitoring) from those in the package."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ PACKAGE = Path(__file__).resolve().parents[2]
 FOLDER = PACKAGE / "share" if (PACKAGE / "share").is_dir() else PACKAGE.parent
 CONFIG = FOLDER / "config.example.toml"
 TERRAFORM = FOLDER / "terraform"
+MONITORING = FOLDER / "monitoring"
 CLOUDS = ("aws", "gcp")  # each a module
 # Files that Terraform itself leaves in a checkout.
 _LEFT_BY_TERRAFORM = (".terraform", ".tfstate")
@@ -52,6 +53,7 @@ def add(app: typer.Typer) -> None:
             "spotsurfer init ./spotsurfer.toml",
             "spotsurfer init --systemd /etc/systemd/system",
             "spotsurfer init --terraform ./terraform",
+            "spotsurfer init --monitoring /etc/prometheus",
         )
     )(init)
 
@@ -66,9 +68,13 @@ def init(
         Path | None,
         typer.Option(metavar="PATH", help="Write a systemd unit: NAME.service, or a folder that is there.", show_default=False),
     ] = None,
+    monitoring: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write files for Prometheus and Grafana into this folder.", show_default=False),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
 ) -> None:
-    """Write a configuration with all keys and their defaults, Terraform's modules, a systemd unit.
+    """Write a configuration with all keys, Terraform's modules, a systemd unit, files for monitoring.
 
     The configuration goes to FILE, else to /etc/spotsurfer/config.toml (root) or ~/.config/spotsurfer/config.toml: commands
     find it there. With --terraform or --systemd it is written if FILE is given, or if the unit needs one and there is none.
@@ -85,7 +91,7 @@ def init(
     if SESSION.config is not None and systemd is None:
         raise UsageError(f"--config names a configuration to read; to write one: spotsurfer init {file or SESSION.config}")
     config = file or (find_config(SESSION.config) if systemd is not None else None)
-    if file is not None or (config is None and (systemd is not None or terraform is None)):
+    if file is not None or (config is None and (systemd is not None or (terraform is None and monitoring is None))):
         config = (file or usual_config()).absolute()
         files[config] = CONFIG.read_text()
         said.append(f"Wrote {config}: all keys with their defaults. Next: spotsurfer doctor --config {config}")
@@ -96,6 +102,11 @@ def init(
             said.append(
                 f"Wrote {folder}/{cloud}: begin with {folder}/{cloud}/examples/minimal; {folder}/{cloud}/README.md says how."
             )
+    if monitoring is not None:
+        folder = monitoring.absolute()
+        files |= {folder / path.name: path.read_bytes() for path in sorted(MONITORING.iterdir())}
+        said.append(f"Wrote {folder}: prometheus.yml says how Prometheus reads the controller; its rules are alerts.yml.")
+        said.append(f"For Grafana: import {folder}/dashboard.json.")
     if systemd is not None and config is not None:
         unit = (systemd / UNIT if systemd.is_dir() else systemd).absolute()
         settings = load_settings(CONFIG if config in files else config)
