@@ -234,6 +234,7 @@ PHASES = {
     "restoring": "it is brought back to life from a checkpoint",
     "running": "its command runs",
     "saving": "it is saved a last time on this machine, and leaves it then",
+    "stuck": "it is alive and makes no progress: look at `logs`, then `cancel` it or let it go on",
     "moving": "it runs, and its next machine gets ready",
     "suspending": "it is being saved; its machine is given back then",
     "suspended": "it sleeps without a machine, and wakes when somebody connects to it, or by `resume`",

@@ -35,6 +35,7 @@ from spotsurfer.model.actions import (
     Plan,
     Recall,
     Retry,
+    SetStuck,
     SetWish,
     Sweep,
     Terminate,
@@ -117,6 +118,7 @@ class Apply:
             EndJob: lambda a: lambda c: self._end(c, a),
             Retry: lambda a: lambda c: (self._retry(c, a), None),
             SetWish: lambda a: lambda c: (self._wish(c, a), None),
+            SetStuck: lambda a: lambda c: (self._stuck(c, a), None),
             Sweep: self._sweep,
         }
         return handlers[type(action)](action)
@@ -359,6 +361,10 @@ class Apply:
         saved = rows.save_job(c, changed)
         held_by = {"held_by": str(saved.held_by)} if action.wish is Wish.HOLD else {}
         return self._say(c, Kind.WISH, saved, action.reason, wish=str(action.wish) if action.wish else None, **held_by)
+
+    def _stuck(self, c: Connection, action: SetStuck) -> str:
+        saved = rows.save_job(c, replace(rows.load_job(c, action.job), stuck_since=action.since))
+        return self._say(c, Kind.STUCK, saved, action.reason, stuck=action.since is not None)
 
     def _sweep(self, action: Sweep) -> Effect:
         self.clouds.at(action.provider).terminate(action.instance)

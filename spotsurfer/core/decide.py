@@ -13,7 +13,7 @@ from spotsurfer.core.attempt_rules import UNUSABLE, Plans, decide_attempt
 from spotsurfer.core.facts.attempt_view import AttemptView, cases, finished, going_back, holder_of, wanted
 from spotsurfer.core.facts.ownership import NothingLeft, choose_checkpoint, passed_over, ready, tried_since, unsafe
 from spotsurfer.core.moves import in_transit, keeper, leaving, taken_back, why
-from spotsurfer.core.scheduling import launch
+from spotsurfer.core.scheduling import launch, stuck
 from spotsurfer.core.scheduling.capacity import out_of_memory, over_budget
 from spotsurfer.core.scheduling.launch import Planner
 from spotsurfer.core.scheduling.suspension import coming_back, failed_drain, idle
@@ -253,7 +253,7 @@ def _of_limits(snapshot: Snapshot, seen: JobSeen, own: Sequence[AttemptView]) ->
         why = launch.backoff_reason(own)
     if why is not None:
         return SetWish(seen.job.id, Wish.HOLD, why)
-    return _settled_move(seen, own) or _settled_rewind(seen, own) or idle(seen, own)
+    return _settled_move(seen, own) or _settled_rewind(seen, own) or idle(seen, own) or stuck.settled(seen, own)
 
 
 def _garbled(own: Sequence[AttemptView]) -> str | None:

@@ -209,6 +209,7 @@ KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "app.restart_command": ("app_restart_command", _command),
     "steps": ("steps", read_steps),
     "ports": ("ports", read_ports),
+    "stuck_after": ("stuck_seconds", parse_seconds),
     "idle.suspend_after": ("idle_seconds", parse_seconds),
     "idle.cpu": ("idle_cpu", read_share),
     "idle.gpu": ("idle_gpu", read_share),

@@ -45,6 +45,7 @@ def repeated(key: str, what: str, values: Iterable[object]) -> Iterator[tuple[st
 
 PORTS_MAX = 16
 IDLE_MIN_SECONDS = 10.0
+STUCK_MIN_SECONDS = 30.0  # programs that wait so long for an answer are usual
 PORTS_EXAMPLE = 'ports = [8888], or [[ports]] with name = "notebook", port = 8888'
 
 
@@ -71,7 +72,7 @@ def read_share(value: object) -> float:
 
 
 def port_problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
-    """Everything wrong with ports and idle: (key of the job file, second half of a sentence)."""
+    """Everything wrong with ports: (key of the job file, second half of a sentence)."""
     if len(spec.ports) > PORTS_MAX:
         yield "ports", f"are {len(spec.ports)}, more than {PORTS_MAX}"
     for p in spec.ports:
@@ -81,6 +82,12 @@ def port_problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
             yield "ports", f"has {p.port}, expected 1 to 65535"
     yield from repeated("ports", "name", (p.name for p in spec.ports))
     yield from repeated("ports", "port", (p.port for p in spec.ports))
+
+
+def quiet_problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    """Everything wrong with the times without work or progress, likewise."""
+    if spec.stuck_seconds is not None and not spec.stuck_seconds >= STUCK_MIN_SECONDS:
+        yield "stuck_after", f"is {spec.stuck_seconds:g} seconds, expected at least {STUCK_MIN_SECONDS:g}"
     time = spec.idle_seconds
     if time is not None and not time >= IDLE_MIN_SECONDS:
         yield "idle.suspend_after", f"is {time:g} seconds, expected at least {IDLE_MIN_SECONDS:g}"

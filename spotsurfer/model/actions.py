@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from spotsurfer.model.job import AttemptNumber, HeldBy, InstanceId, JobId, Wish
 from spotsurfer.model.market import Offer
@@ -152,6 +153,16 @@ class SetWish:
 
 
 @dataclass(frozen=True, slots=True)
+class SetStuck:
+    """The job makes no progress since then, or does again (None)."""
+
+    job: JobId
+    attempt: AttemptNumber | None
+    since: datetime | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Sweep:
     """End an instance of our family that belongs to no attempt of ours."""
 
@@ -160,7 +171,23 @@ class Sweep:
     reason: str
 
 
-Action = Plan | Launch | Grant | GiveBack | Ask | Pace | Mark | Terminate | Recall | Close | EndJob | Retry | SetWish | Sweep
+Action = (
+    Plan
+    | Launch
+    | Grant
+    | GiveBack
+    | Ask
+    | Pace
+    | Mark
+    | Terminate
+    | Recall
+    | Close
+    | EndJob
+    | Retry
+    | SetWish
+    | SetStuck
+    | Sweep
+)
 
 
 def action_id(action: Action) -> str:
@@ -183,7 +210,7 @@ def action_id(action: Action) -> str:
             return f"mark/{j}/{a}/{e.name.lower()}"
         case Ask(job=j, attempt=a, want=w, save_at_least=s, partial=p):
             return f"ask/{j}/{a}/{w}/{s}/{p}"
-        case Close(job=j) | Retry(job=j) | SetWish(job=j):
+        case Close(job=j) | Retry(job=j) | SetWish(job=j) | SetStuck(job=j):
             return f"{type(action).__name__.lower()}/{j}"
         case EndJob(job=j, event=e):
             return f"endjob/{j}/{e.name.lower()}"

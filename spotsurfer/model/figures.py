@@ -21,6 +21,7 @@ class Figures:
     refused: Mapping[Labels, int] = field(default_factory=dict)  # (provider, market) -> launches that the cloud refused
     restores_failed: int = 0
     moments: Mapping[str, int] = field(default_factory=dict)  # kind of timeline event -> how many
+    stuck: int = 0  # jobs that are alive and make no progress
     saves: int = 0
     frozen_seconds: float = 0.0
     cpu_seconds: float = 0.0

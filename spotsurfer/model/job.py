@@ -207,6 +207,7 @@ class JobSpec:
     idle_seconds: float | None = None  # suspended after so long without work; None = never
     idle_cpu: float = 0.05  # so few processors in use count as idle
     idle_gpu: float = 0.05  # so small a share of time with its GPUs at work counts as idle
+    stuck_seconds: float | None = None  # so long without progress counts as stuck; None = nobody asks
     size_policy: str = ""  # the policy that chooses its machine type: a name, SIZE_OFF; "" = the operator's
     size_memory_min_bytes: int | None = None  # smallest memory for a size policy; None = any
     size_memory_max_bytes: int | None = None  # largest; None = a multiple of the request
@@ -282,6 +283,7 @@ class Job:
     owner: str = ""  # who submitted it: a Unix user, a token's owner, an OIDC subject; "" = from before there were owners
     lineage: str = ""  # the job whose keys name and seal its chunks; "" = itself
     partials_asked: int = 0  # number of requests for partial outputs
+    stuck_since: datetime | None = None  # it runs, and makes no progress since then
 
 
 def rehearses(job: Job) -> bool:

@@ -222,6 +222,7 @@ class JobSeen:
     at_risk_seconds: float = 0.0  # of these, to repeat if its machine disappears now without notice
     save_seconds: float | None = None  # pause of a save on the last machine that made one
     quiet: QuietSeen | None = None  # None = no limit on idle time, or no report
+    still: QuietSeen | None = None  # since when it makes no progress; None = nobody asks, or no report
     size: SizeSeen | None = None  # None = it stays on the requested size, or no facts yet
     trouble: str = ""
     image_gpus: Gpus | None = None  # of its newest checkpoint; None = none, or unknown

@@ -36,6 +36,7 @@ def figures(connection: Connection, now: datetime) -> Figures:
         refused=_by(connection, A.c.state == str(AttemptState.REFUSED)),
         restores_failed=connection.execute(select(func.count()).where(A.c.restore_failed)).scalar_one(),
         moments=_counts(connection, select(M.c.kind, func.count()).group_by(M.c.kind)),
+        stuck=connection.execute(select(func.count()).where(J.c.stuck_since.is_not(None))).scalar_one(),
         saves=int(use[0] or 0),
         frozen_seconds=float(use[1] or 0.0),
         cpu_seconds=float(use[2] or 0.0),

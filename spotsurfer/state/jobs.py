@@ -91,7 +91,7 @@ def job_from_row(row: Any) -> Job:
     return Job(**values)
 
 
-JOB_TIMES = ("submitted_at", "ended_at", "resumed_at")
+JOB_TIMES = ("submitted_at", "ended_at", "resumed_at", "stuck_since")
 TIMES = ("since", "planned_at", "granted_at", "launched_at", "released_at")
 
 

@@ -30,6 +30,7 @@ job = Table(
     Column("owner", String, nullable=False, server_default="", index=True),
     Column("lineage", String, nullable=False, server_default=""),
     Column("partials_asked", Integer, nullable=False, server_default="0"),
+    Column("stuck_since", String),
     Column("spec", JSON, nullable=False),
 )
 

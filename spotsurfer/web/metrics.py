@@ -50,6 +50,7 @@ def _moments(kind: Kind) -> Read:
 METRICS = (
     Row("info", "The controller; the value is always 1.", lambda _, i: {(i.version, i.provider): 1.0}, ("version", "provider")),
     Row("jobs", "Jobs by state.", lambda f, _: f.jobs, ("state",)),
+    Row("jobs_stuck", "Jobs that are alive and make no progress.", lambda f, _: f.stuck),
     Row(
         "queue_oldest_seconds",
         "How long the job that waits longest has waited for its first machine.",

@@ -143,7 +143,9 @@ class AttemptOut(Wire):
 
 
 @fields_of(JobStatus, without="job", attempts=list[AttemptOut])
-@fields_of(Job, only="id owner state wish reason held_by submitted_at ended_at exit_code failures move spec", name=str)
+@fields_of(
+    Job, only="id owner state wish reason held_by submitted_at ended_at exit_code failures move stuck_since spec", name=str
+)
 class JobOut(Wire):
     """A job with everything there is to know at a glance."""
 

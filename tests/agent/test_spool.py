@@ -114,6 +114,7 @@ def test_output_is_kept_by_absolute_offset_over_segments(tmp_path, monkeypatch):
     assert output.read_segments(tmp_path, "out", 123, 10) == b""
     assert output.read_segments(tmp_path, "out", 50, 10) == b""
     assert output.read_segments(tmp_path, "err", 0, 10) == b""
+    assert output.written_bytes(tmp_path) == 123
     s.close_writer()
     assert not s.take()
     assert s.ended

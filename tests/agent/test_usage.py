@@ -55,6 +55,37 @@ def sample(cpu: float, resident: int, cache: int = 0) -> Sample:
     return Sample(cpu, resident + cache, resident, resident, cache)
 
 
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_its_own_disk_is_told_apart_from_the_machines(tmp_path, version):
+    folders, proc = usage_trees.write(tmp_path, version), tmp_path / "proc"
+    meters = Meters(folders, proc)
+    (pid, *_) = meters.totals().own_disk
+    (proc / str(pid)).mkdir(parents=True)
+    (proc / str(pid) / "io").write_text("rchar: 9\nwchar: 9\nread_bytes: 4096\nwrite_bytes: 8192\n")
+    g, before = Gathering(), meters.totals()
+    assert before.own_disk[pid] == 12288
+    g.add(0.0, sample(0, 0), before)
+    (proc / str(pid) / "io").write_text("read_bytes: 8192\nwrite_bytes: 8192\n")
+    g.add(5.0, sample(0, 0))
+    g.add(10.0, sample(0, 0), meters.totals())
+    assert Window.from_row(g.rows(10.0)[0]).own_disk_bytes == 4096
+
+
+def test_what_it_prints_is_told(tmp_path):
+    """Of a job that prints without using a processor to speak of: that is progress."""
+    said, now = [100], [1000.0]
+    folders = usage_trees.write(tmp_path, "v2")
+    (tmp_path / "groups").write_text(json.dumps(folders))
+    sampler = Sampler(tmp_path / "groups", lambda: now[0], tmp_path / "proc", printed=lambda: said[0])
+    for _ in range(41):
+        sampler.look()
+        now[0] += 1.0
+        said[0] = 100 if now[0] < 1015 else 107
+    told = sampler.told()
+    assert told is not None
+    assert [Window.from_row(row).printed_bytes for row in told.rows][:4] == [0, 7, 0, 0]
+
+
 def test_windows_are_slices_of_the_clock_with_peaks_means_and_growth():
     g = Gathering()
     for i in range(25):

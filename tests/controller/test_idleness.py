@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from spotsurfer_wire.usage import Window
@@ -54,3 +55,16 @@ def test_connections_are_told_along_and_others_are_left_alone() -> None:
     assert (found.connections, found.last_closed_at) == (2, NOW)
     plain = a_snapshot(seen([an_attempt(1)]))
     assert Idleness(engine).noted(plain, CHANGED, NOW) is plain
+
+
+def test_a_job_that_prints_makes_progress() -> None:
+    engine = open_database(None)
+    world = a_snapshot(seen([an_attempt(1)], job=a_job({"stuck_seconds": 60.0})))
+    with engine.begin() as c:
+        rows.add_job(c, a_job())
+        at, prints = window(1, 0.0)
+        usage_history.add(c, JOB, 1, [window(0, 0.0), (at, replace(prints, printed_bytes=3.0)), window(2, 0.0)])
+    found = Idleness(engine).noted(world, CHANGED, NOW + timedelta(seconds=30)).jobs[0]
+    assert found.quiet is None, "nobody asked whether it is idle"
+    assert found.still is not None
+    assert found.still.since == NOW + timedelta(seconds=20)

@@ -38,7 +38,7 @@ LOST = {
     "retries": "retries", "tags": "tags", "project": "project",
     "budget_usd_micros": "budget", "price_max_usd_micros": "`price_max_usd`",
     "deadline_seconds": "deadline", "work_seconds": "`work`", "instance_types": "`instance_types`", "on_end": "`on_end`",
-    "registry_auth": "`registry_auth`", "idle_seconds": "`[idle]`", "idle_cpu": "`[idle]`", "idle_gpu": "`[idle]`",
+    "registry_auth": "`registry_auth`", "idle_seconds": "`[idle]`", "idle_cpu": "`[idle]`", "idle_gpu": "`[idle]`", "stuck_seconds": "`stuck_after`",
     "size_policy": "`[size]`", "size_memory_min_bytes": "`[size]`", "size_memory_max_bytes": "`[size]`",
     "size_cpus_min": "`[size]`", "size_cpus_max": "`[size]`", "size_parameters": "`[size]`",
     "secrets_in_plain_images": "`secrets_in_plain_images`",

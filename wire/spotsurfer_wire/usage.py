@@ -12,7 +12,7 @@ KEPT = 30  # windows: a reader that is away for no longer than five minutes miss
 
 WINDOW_SECONDS = 10.0
 Row = list[float | None]
-SUMS = frozenset({"seconds", "read_bytes", "write_bytes", "received_bytes", "sent_bytes"})
+SUMS = frozenset({"seconds", "read_bytes", "write_bytes", "received_bytes", "sent_bytes", "printed_bytes", "own_disk_bytes"})
 MEANS = frozenset({"cpu_cores", "stalled_cpu", "stalled_memory", "stalled_io", "gpu_share", "gpu_watts"})
 LAST = frozenset({"resident_last_bytes"})
 FIRST = frozenset({"number"})
@@ -45,6 +45,8 @@ class Window:
     gpu_memory_bytes: float | None = None  # of all GPUs
     gpu_watts: float | None = None  # of all GPUs, mean
     arriving_bytes: float | None = None  # still missing at most, after a restore: what is resident is not all that it uses
+    printed_bytes: float | None = None  # on its standard output and error
+    own_disk_bytes: float | None = None  # read and written by its present processes, on any kernel
 
     def to_row(self) -> Row:
         """Numbers in the order of the fields, rounded to be short."""

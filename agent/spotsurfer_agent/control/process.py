@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 from spotsurfer_wire.chunks.budget import Limits
@@ -27,6 +28,7 @@ from spotsurfer_agent.host.usage import Gpus, Sampler
 from spotsurfer_agent.ports.engine import Engine
 from spotsurfer_agent.prepare.images.registry import ImageRules
 from spotsurfer_agent.prepare.inputs.delivery import JobInputs
+from spotsurfer_agent.shim import output
 from spotsurfer_agent.shim.client import GROUPS
 from spotsurfer_agent.store import traffic
 from spotsurfer_agent.store.cache import DiskCache
@@ -61,7 +63,7 @@ def run(base: Path, config: AgentConfig, dialect: Dialect) -> bool:
         keys,
         cache,
         JobInputs.of(base, config, way.purse),
-        Sampler(base / "job" / GROUPS, gpus=Gpus().newest),
+        Sampler(base / "job" / GROUPS, gpus=Gpus().newest, printed=partial(output.written_bytes, base / "job" / "log")),
         beat=beat,
         reported=(base / REPORTED).touch,
         traffic=lambda: traffic.total(counted),

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ READ_BYTES = 1 << 14
 SECTOR_BYTES = 512  # of /proc/diskstats, whatever the disk's own are
 DISKS = re.compile(r"(sd[a-z]+|hd[a-z]+|x?vd[a-z]+|nvme\d+n\d+|mmcblk\d+)$")  # whole ones: partitions would count twice
 WAITED = ("cpu", "memory", "io")
+PROCESSES_MAX = 200  # of a job, that are looked at one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,8 @@ class Totals:
     disk: tuple[int, int] | None = None  # bytes read, written
     network: tuple[int, int] | None = None  # bytes received, sent by the job
     processes: int | None = None
+    own_disk: Mapping[int, int] = field(default_factory=dict)  # process -> bytes read and written
+    printed: int | None = None  # bytes of output
 
 
 class Pinned:
@@ -96,7 +99,7 @@ class Meters:
         self._io = Pinned(own / "io.stat" if self._v2 else proc / "diskstats")
         self._net = Pinned(proc / "self" / "net" / "dev")
         self._procs = Pinned((own if self._v2 else group.get("cpuacct", nowhere)) / "cgroup.procs")
-        self._names = names
+        self._names, self._proc = names, proc
 
     def sample(self) -> Sample | None:
         """A sample now; None if the group is gone, or can't be read."""
@@ -116,7 +119,11 @@ class Meters:
         disk = _io(self._io.read()) if self._v2 else _disks(self._io.read())
         procs = self._procs.read()
         assert len(stalled) == len(WAITED)
-        return Totals(stalled, disk, _network(self._net.read()), procs.count("\n") if procs else None)  # type: ignore[arg-type]
+        own = {
+            pid: _own_disk(self._proc / str(pid) / "io") for pid in map(int, filter(str.isdigit, procs.split()[:PROCESSES_MAX]))
+        }
+        count = procs.count("\n") if procs else None
+        return Totals(stalled, disk, _network(self._net.read()), count, own)  # type: ignore[arg-type]
 
     def close(self) -> None:
         """Let go of the files: a group that is to be removed is not kept alive by us."""
@@ -158,6 +165,15 @@ def _io(text: str) -> tuple[int, int] | None:
         return None
     said = [dict(x.split("=", 1) for x in line.split()[1:] if "=" in x) for line in text.splitlines()]
     return sum(int(x.get("rbytes", 0)) for x in said), sum(int(x.get("wbytes", 0)) for x in said)
+
+
+def _own_disk(path: Path) -> int:
+    """What a process read from and wrote to disks: proc(5). 0 if it is gone."""
+    try:
+        said = dict(line.split(": ", 1) for line in path.read_text().splitlines() if ": " in line)
+        return int(said.get("read_bytes", 0)) + int(said.get("write_bytes", 0))
+    except (OSError, ValueError):
+        return 0
 
 
 def _disks(text: str) -> tuple[int, int] | None:
@@ -288,6 +304,11 @@ class Gathering:
         disk, net = _more(before.disk, totals.disk), _more(before.network, totals.network)
         grown: dict[str, float | None] = dict(zip(("stalled_cpu", "stalled_memory", "stalled_io"), waited, strict=True))
         grown |= {"read_bytes": disk[0], "write_bytes": disk[1], "received_bytes": net[0], "sent_bytes": net[1]}
+        if before.own_disk or totals.own_disk:
+            known = before.own_disk
+            grown["own_disk_bytes"] = sum(max(n - known.get(pid, 0), 0) for pid, n in totals.own_disk.items())
+        if before.printed is not None and totals.printed is not None:
+            grown["printed_bytes"] = max(totals.printed - before.printed, 0)
         return grown | {"processes": totals.processes}
 
     def _gpu(self) -> dict[str, float | None]:
@@ -391,8 +412,10 @@ class Sampler:
         now: Callable[[], float] = clock.monotonic,
         proc: Path = Path("/proc"),
         gpus: Callable[[], Sequence[GpuSample]] = tuple,
+        printed: Callable[[], int | None] = lambda: None,
     ) -> None:
-        self._groups, self._now, self._proc, self._gpus = groups, now, proc, gpus
+        """`printed`: bytes of output so far; None = not known."""
+        self._groups, self._now, self._proc, self._gpus, self._printed = groups, now, proc, gpus, printed
         self._meters: Meters | None = None
         self._gathering, self._lock = Gathering(), threading.Lock()  # reports are written by another thread
         self._next_at = float("-inf")
@@ -407,9 +430,14 @@ class Sampler:
         if meters is None or (sample := meters.sample()) is None:
             self.rest()
             return
-        totals = meters.totals() if self._gathering.due(now) else None
+        totals = replace(meters.totals(), printed=self._told_output()) if self._gathering.due(now) else None
         with self._lock:
             self._gathering.add(now, sample, totals, self._gpus(), arriving_bytes)
+
+    def _told_output(self) -> int | None:
+        with contextlib.suppress(OSError, ValueError):  # its files may be removed just now
+            return self._printed()
+        return None
 
     def rest(self) -> None:
         """Nothing of the job runs: its groups may be removed. Idempotent."""

@@ -6,7 +6,7 @@ import contextlib
 import datetime
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -133,6 +133,12 @@ def read_segments(folder: Path, stream: str, offset: int, limit: int) -> bytes:
                 f.seek(offset - first)
                 return f.read(limit)
     return b""
+
+
+def written_bytes(folder: Path, streams: Sequence[str] = ("out", "err")) -> int:
+    """How much of these streams is on the machine's disk since the job's beginning, over all machines."""
+    newest = {path.name.rpartition("-")[0]: path for path in sorted(folder.glob("*-*"))}
+    return sum(int(p.name.rpartition("-")[2]) + p.stat().st_size for s in streams if (p := newest.get(s)) is not None)
 
 
 def clear_segments(folder: Path) -> None:

@@ -136,6 +136,9 @@ PriceMax = Annotated[
 ]
 Ports = Annotated[list[int] | None, typer.Option("--port", help="Port on which it listens for others; repeatable.")]
 SuspendAfter = Annotated[str | None, typer.Option(help="Suspended after so long without work, e.g. 30m.", show_default=False)]
+StuckAfter = Annotated[
+    str | None, typer.Option(help="Told as stuck after so long without progress, e.g. 2h.", show_default=False)
+]
 Priority = Annotated[
     str | None, typer.Option(help="low, normal, high or a number; matters where limits leave no room.", show_default=False)
 ]
@@ -193,6 +196,7 @@ def submit(  # noqa: PLR0913 - one parameter an option
     instance_types: Types = None,
     ports: Ports = None,
     suspend_after: SuspendAfter = None,
+    stuck_after: StuckAfter = None,
     priority: Priority = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be launched, and why.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Follow it to its end; 16 if it fails, 41 if it is held.")] = False,
@@ -230,7 +234,7 @@ def submit(  # noqa: PLR0913 - one parameter an option
     }
     if timeout is not None and not wait:
         raise UsageError("--timeout says how long --wait waits: give both.")
-    given |= {"ports": ports, "idle.suspend_after": suspend_after, "priority": priority}
+    given |= {"ports": ports, "idle.suspend_after": suspend_after, "stuck_after": stuck_after, "priority": priority}
     limit = None if timeout is None else timeout_seconds(timeout)
     request, client = _request(jobfile, given), SESSION.client()
     if dry_run:

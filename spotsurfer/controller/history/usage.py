@@ -1,4 +1,4 @@
-"""Usage reported by agents as time windows, and how long jobs have been idle."""
+"""Usage reported by agents as time windows, and since when jobs do nothing."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from spotsurfer_wire.usage import KEPT, WINDOW_SECONDS, Window
 from sqlalchemy import Engine
 
 from spotsurfer.core.facts.attempt_view import holder_of
-from spotsurfer.core.scheduling.suspension import followed
-from spotsurfer.model.job import Attempt, JobId
+from spotsurfer.core.scheduling.stuck import makes_progress
+from spotsurfer.core.scheduling.suspension import followed, works
+from spotsurfer.model.job import Attempt, JobId, JobSpec
 from spotsurfer.model.snapshot import JobSeen, QuietSeen, Snapshot
 from spotsurfer.state import usage_history
 
@@ -50,43 +51,63 @@ def lately(report: Report | None) -> Window | None:
     return next((w for w in reversed(found) if w.seconds >= WINDOW_SECONDS / 2), found[-1] if found else None)
 
 
-# ---- Idleness: since when a job has neither usage nor connections, for jobs with a limit on idle time
+# ---- Quiet times: since when a job does not work, for jobs with a limit on idle time or on time without progress
 
 AGAIN = timedelta(seconds=30)  # the last windows are read again: they have grown
 # Returns the number of connections to a job's ports, and when the last one was closed.
 Connections = Callable[[JobId], tuple[int, datetime | None]]
 
 
-class Idleness:
-    """Remembers since when jobs are idle; after a restart it reads the database."""
+class QuietTimes:
+    """Remembers since when jobs are quiet by one measure; after a restart it reads the database."""
 
-    def __init__(self, engine: Engine, connections: Connections = lambda _: (0, None)) -> None:
-        self._engine = engine
-        self.connections = connections
+    def __init__(
+        self, engine: Engine, limit: Callable[[JobSpec], float | None], at_work: Callable[[JobSpec, Window], bool]
+    ) -> None:
+        """`limit`: seconds that a job's user sets, None = nobody asks. `at_work`: whether it did something in a window."""
+        self._engine, self._limit, self._at_work = engine, limit, at_work
         self._known: dict[tuple[str, int], QuietSeen | None] = {}
 
-    def noted(self, snapshot: Snapshot, changed: Collection[tuple[str, int]], now: datetime) -> Snapshot:
-        """The snapshot with the idle times of jobs. `changed`: attempts with a new report that is in the database."""
-        some = (s for s in snapshot.jobs if s.job.spec.idle_seconds is not None)
-        asked = {s.job.id: a for s in some if (a := holder_of(s.attempts)) is not None}
-        if not asked:
-            self._known.clear()
-            return snapshot
-        self._known = {k: v for k, v in self._known.items() if (a := asked.get(JobId(k[0]))) is not None and a.number == k[1]}
-        return replace(snapshot, jobs=[self._noted(s, asked.get(s.job.id), changed, now) for s in snapshot.jobs])
+    def of(self, snapshot: Snapshot, changed: Collection[tuple[str, int]], now: datetime) -> dict[JobId, QuietSeen]:
+        """The quiet jobs. `changed`: attempts with a new report that is in the database."""
+        some = [s for s in snapshot.jobs if self._limit(s.job.spec) is not None]
+        asked = {s.job.id: (s, a) for s in some if (a := holder_of(s.attempts)) is not None}
+        wanted = {(str(a.job), int(a.number)) for _, a in asked.values()}
+        self._known = {k: v for k, v in self._known.items() if k in wanted}
+        for seen, holder in asked.values():
+            key = (str(holder.job), int(holder.number))
+            if key not in self._known or key in changed:
+                self._known[key] = self._followed(seen.job.spec, holder, self._known.get(key), now)
+        return {job: quiet for job, (_, a) in asked.items() if (quiet := self._known[str(job), int(a.number)]) is not None}
 
-    def _noted(self, seen: JobSeen, holder: Attempt | None, changed: Collection[tuple[str, int]], now: datetime) -> JobSeen:
-        if holder is None:
-            return seen
-        key = (str(holder.job), int(holder.number))
-        if key not in self._known or key in changed:
-            before = self._known.get(key)
-            wanted = timedelta(seconds=seen.job.spec.idle_seconds or 0.0)
-            since = now - wanted - AGAIN if before is None else before.until - AGAIN
-            with self._engine.connect() as connection:
-                found = usage_history.read(connection, seen.job.id, since)
-            windows = ((u.at, u.window) for u in found if u.attempt == holder.number)
-            self._known[key] = followed(before, windows, seen.job.spec)
-        quiet = self._known[key]
-        count, closed = self.connections(seen.job.id)
-        return seen if quiet is None else replace(seen, quiet=replace(quiet, connections=count, last_closed_at=closed))
+    def _followed(self, spec: JobSpec, holder: Attempt, before: QuietSeen | None, now: datetime) -> QuietSeen | None:
+        wanted = timedelta(seconds=self._limit(spec) or 0.0)
+        since = now - wanted - AGAIN if before is None else before.until - AGAIN
+        with self._engine.connect() as connection:
+            found = usage_history.read(connection, holder.job, since)
+        windows = ((u.at, u.window) for u in found if u.attempt == holder.number)
+        return followed(before, windows, lambda w: self._at_work(spec, w))
+
+
+class Idleness:
+    """Tells which jobs are idle, and which make no progress."""
+
+    def __init__(self, engine: Engine, connections: Connections = lambda _: (0, None)) -> None:
+        self.connections = connections
+        self._idle = QuietTimes(engine, lambda spec: spec.idle_seconds, works)
+        self._still = QuietTimes(engine, lambda spec: spec.stuck_seconds, makes_progress)
+
+    def noted(self, snapshot: Snapshot, changed: Collection[tuple[str, int]], now: datetime) -> Snapshot:
+        """The snapshot with since when jobs are quiet. `changed`: attempts with a new report that is in the database."""
+        idle, still = self._idle.of(snapshot, changed, now), self._still.of(snapshot, changed, now)
+        if not (idle or still):
+            return snapshot
+
+        def noted(seen: JobSeen) -> JobSeen:
+            quiet, job = idle.get(seen.job.id), seen.job.id
+            if quiet is not None:
+                count, closed = self.connections(job)
+                quiet = replace(quiet, connections=count, last_closed_at=closed)
+            return replace(seen, quiet=quiet, still=still.get(job)) if quiet or job in still else seen
+
+        return replace(snapshot, jobs=[noted(s) for s in snapshot.jobs])

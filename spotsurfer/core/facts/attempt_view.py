@@ -296,7 +296,7 @@ OF_WAITER = {
 PHASES = tuple(
     dict.fromkeys(
         [
-            *("queued", *OF_WAITER.values(), "starting", *OF_HOLDER.values(), "moving"),
+            *("queued", *OF_WAITER.values(), "starting", *OF_HOLDER.values(), "stuck", "moving"),
             *("suspending", "suspended", "held", *sorted(map(str, ENDED))),
         ]
     )
@@ -304,7 +304,7 @@ PHASES = tuple(
 
 
 def phase(job: Job, attempts: Sequence[Attempt]) -> str:
-    """One word: queued, ordering, booting, waiting, starting, restoring, running, saving, moving, suspending,
+    """One word: queued, ordering, booting, waiting, starting, restoring, running, stuck, saving, moving, suspending,
     suspended (by the controller, for a while), or a state.
     """
     if job.state is JobState.HELD and job.held_by is not HeldBy.USER:
@@ -319,6 +319,8 @@ def phase(job: Job, attempts: Sequence[Attempt]) -> str:
         return "moving"
     if holder is not None:
         word = OF_HOLDER[holder.state]
+        if word == "running" and job.stuck_since is not None:
+            return "stuck"
         return "starting" if word == "restoring" and holder.from_checkpoint is None else word
     return OF_WAITER[waiter.state] if waiter is not None else "queued"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 
 from spotsurfer_wire.usage import WINDOW_SECONDS, Window
@@ -50,19 +50,26 @@ UNTOLD = timedelta(seconds=120)  # longest gap between two windows that does not
 HALF = WINDOW_SECONDS / 2  # a window that covers less is ignored until it has grown
 
 
-def followed(before: QuietSeen | None, windows: Iterable[tuple[datetime, Window]], spec: JobSpec) -> QuietSeen | None:
-    """The idle state after these windows, oldest first, each with its start; some may be known already."""
+def works(spec: JobSpec, w: Window) -> bool:
+    """Whether a job with a limit on idle time did something in this window."""
+    unseen = spec.gpus > 0 and w.gpu_share is None
+    return unseen or w.cpu_cores >= spec.idle_cpu or (w.gpu_share or 0.0) >= spec.idle_gpu
+
+
+def followed(
+    before: QuietSeen | None, windows: Iterable[tuple[datetime, Window]], at_work: Callable[[Window], bool]
+) -> QuietSeen | None:
+    """Since when a job is not at work, after these windows, oldest first, each with its start; some may be known already."""
     quiet = before
     for at, w in windows:
         if w.seconds >= HALF:
-            quiet = _after(quiet, at, w, spec)
+            quiet = _after(quiet, at, w, at_work(w))
     return quiet
 
 
-def _after(quiet: QuietSeen | None, at: datetime, w: Window, spec: JobSpec) -> QuietSeen:
+def _after(quiet: QuietSeen | None, at: datetime, w: Window, at_work: bool) -> QuietSeen:
     end = at + timedelta(seconds=max(w.seconds, WINDOW_SECONDS))
-    unseen = spec.gpus > 0 and w.gpu_share is None
-    if unseen or w.cpu_cores >= spec.idle_cpu or (w.gpu_share or 0.0) >= spec.idle_gpu:
+    if at_work:
         return QuietSeen(end, end, gpus_known=w.gpu_share is not None)
     if quiet is None or at - quiet.until > UNTOLD:
         return QuietSeen(at, end, w.cpu_cores, w.gpu_share is not None)
