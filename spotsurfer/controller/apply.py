@@ -42,7 +42,19 @@ from spotsurfer.model.actions import (
     action_id,
 )
 from spotsurfer.model.errors import CredentialsExpired, ProviderError, Throttled
-from spotsurfer.model.job import Attempt, AttemptNumber, AttemptState, InstanceId, Job, JobId, JobState, Wish, launch_token
+from spotsurfer.model.job import (
+    ASKED,
+    Attempt,
+    AttemptNumber,
+    AttemptState,
+    HeldBy,
+    InstanceId,
+    Job,
+    JobId,
+    JobState,
+    Wish,
+    launch_token,
+)
 from spotsurfer.model.state_machine import ATTEMPT, AttemptEvent, JobEvent
 from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.clock import Clock
@@ -343,7 +355,10 @@ class Apply:
     def _end(self, c: Connection, action: EndJob) -> tuple[str, Callable[[], None] | None]:
         job = rows.load_job(c, action.job)
         saved = rows.save_job(c, effects.job_after(job, action.event, action.reason, action.exit_code, self.clock.now()))
-        self._say(c, Kind.ENDED, saved, f"{saved.state}: {action.reason}", state=str(saved.state), exit_code=saved.exit_code)
+        data = {"state": str(saved.state), "exit_code": saved.exit_code}
+        if saved.state is JobState.HELD:  # by its user, or for them: nobody needs to be told
+            data["asked"] = saved.reason == ASKED or saved.held_by is HeldBy.IDLE
+        self._say(c, Kind.ENDED, saved, f"{saved.state}: {action.reason}", **data)
         over = saved.state in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.HELD)
         return f"{action.event}: {action.reason}", self.on_end(c, saved) if over else None
 

@@ -42,6 +42,8 @@ from spotsurfer.controller.machines.gpu_facts import GpuWatch, ImageGpus
 from spotsurfer.controller.machines.ssh_access import Logins
 from spotsurfer.controller.machines.store_credentials import Renewals
 from spotsurfer.controller.machines.user_data import Machines
+from spotsurfer.controller.notifications.messages import Messages, apprise_sender
+from spotsurfer.controller.notifications.webhooks import Webhook, Webhooks, key_of
 from spotsurfer.controller.observe import Observer
 from spotsurfer.controller.schedule import Repeated, Schedule
 from spotsurfer.controller.service import ControllerService
@@ -66,6 +68,7 @@ from spotsurfer.store.open_store import open_for, open_place
 log = structlog.get_logger()
 RENEWALS_SECONDS = 5.0  # between two looks for credentials to renew
 TIDY_SECONDS = 5.0  # between two looks for rehearsals that are over
+MESSAGES_SECONDS, WEBHOOKS_SECONDS = 5.0, 1.0  # between two looks for news
 LISTING_SECONDS = 2.0  # at least between two listings of the cloud: looks in quick succession concern the store
 
 
@@ -210,6 +213,7 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         renewing,
         Repeated("tidy", rehearsals.tidy, TIDY_SECONDS, "keeper.failed"),
     ]
+    background += _notifications(settings, engine, clock)
     forks.again()
     _close_journal(engine, clock)
     ways = (lambda: loop.last_seen, observer.instance_of, lambda job: commands.resume(job, FRONT))
@@ -277,6 +281,18 @@ def _costs(settings: Settings, engine: Engine, clouds: Clouds, clock: Clock) -> 
     since = first_time(engine, "controller-costs-since", clock.now()) if own.controller_usd_per_hour else None
     rules = clouds.rules([o.as_override() for o in own.overrides], own.controller_usd_per_hour)
     return Costs(rules, [i.as_image() for i in own.images], since)
+
+
+def _notifications(settings: Settings, engine: Engine, clock: Clock) -> list[Repeated]:
+    """What tells people and programs; nothing if nobody asked."""
+    told, found = settings.notify, list[Repeated]()
+    if addresses := told.addresses():
+        messages = Messages(engine, clock, told.as_rules(), apprise_sender(addresses))
+        found.append(Repeated("messages", messages.look, MESSAGES_SECONDS, "notify.failed"))
+    if told.webhooks:
+        hooks = [Webhook(w.url, key_of(w.secret()), w.kinds) for w in told.webhooks]
+        found.append(Repeated("webhooks", Webhooks(engine, clock, hooks).look, WEBHOOKS_SECONDS, "webhook.failed"))
+    return found
 
 
 def _clouds(settings: Settings, family: str, clock: Clock) -> Clouds:

@@ -146,6 +146,9 @@ class Wish(StrEnum):
     CANCEL = "cancel"
 
 
+ASKED = "by its user"  # the reason of a wish that its user made
+
+
 class HeldBy(StrEnum):
     """Who wanted a held job to be held, which says who lets it go on; see `core.scheduling.suspension`."""
 

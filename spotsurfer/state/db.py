@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, create_engine, delete, event, insert, inspect, select, text
+from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import StaticPool
 
@@ -171,11 +172,23 @@ def lock_state(folder: Path) -> int:
 
 def remember(connection: Connection, key: str, value: str) -> str:
     """The value kept under `key`; the first one wins."""
-    found = connection.execute(select(schema.meta.c.value).where(schema.meta.c.key == key)).scalar()
+    found = recalled(connection, key)
     if found is not None:
-        return str(found)
+        return found
     connection.execute(insert(schema.meta).values(key=key, value=value))
     return value
+
+
+def recalled(connection: Connection, key: str) -> str | None:
+    """The value kept under `key`; None if there is none."""
+    found = connection.execute(select(schema.meta.c.value).where(schema.meta.c.key == key)).scalar()
+    return None if found is None else str(found)
+
+
+def keep(connection: Connection, key: str, value: str) -> None:
+    """Keep a value in place of the one before."""
+    row = upsert(schema.meta).values(key=key, value=value)
+    connection.execute(row.on_conflict_do_update(index_elements=["key"], set_={"value": value}))
 
 
 def new_family(engine: Engine) -> str:

@@ -53,6 +53,12 @@ def read(
     return [(int(r["number"]), _moment(r)) for r in connection.execute(query).mappings()][::-1]
 
 
+def next_ones(connection: Connection, after: int, most: int) -> list[tuple[int, Moment]]:
+    """The next moments of all jobs behind number `after`, oldest first, at most so many."""
+    query = select(M).where(M.c.number > after).order_by(M.c.number).limit(most)
+    return [(int(r["number"]), _moment(r)) for r in connection.execute(query).mappings()]
+
+
 def of_kinds(connection: Connection, jobs: Sequence[JobId], kinds: Sequence[str]) -> dict[JobId, list[Moment]]:
     """The moments of these kinds by job, oldest first; jobs without any are left out."""
     found: dict[JobId, list[Moment]] = {}

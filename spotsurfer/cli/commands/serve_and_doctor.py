@@ -16,6 +16,7 @@ from spotsurfer.model.errors import HostUnfit, SpotsurferError
 if TYPE_CHECKING:
     from spotsurfer.config.settings import Settings
     from spotsurfer.controller.wiring import Controller
+    from spotsurfer.doctor.checks import Finding
     from spotsurfer.web.server import Endpoint
 
 LOOPBACK = ("127.", "::1", "localhost")  # prefixes of addresses that only this host reaches
@@ -24,7 +25,11 @@ LOOPBACK = ("127.", "::1", "localhost")  # prefixes of addresses that only this 
 def add(app: typer.Typer) -> None:
     """Register the commands of this file."""
     app.command(epilog=examples("spotsurfer serve", "spotsurfer serve --config /etc/spotsurfer/config.toml"))(serve)
-    app.command(epilog=examples("spotsurfer doctor", "spotsurfer doctor --config ~/spotsurfer.toml --json"))(doctor)
+    app.command(
+        epilog=examples(
+            "spotsurfer doctor", "spotsurfer doctor --config ~/spotsurfer.toml --json", "spotsurfer doctor --notify"
+        )
+    )(doctor)
 
 
 def serve(
@@ -103,7 +108,10 @@ def _open_to_network(listen: str | None, front: str) -> Iterator[tuple[str, str]
         yield front, "whoever reaches a job's port there can wake the job, and speaks to the job itself"
 
 
-def doctor(config: Config = None) -> None:
+def doctor(
+    config: Config = None,
+    notify: Annotated[bool, typer.Option("--notify", help="Send a test message to the addresses of [notify], too.")] = False,
+) -> None:
     """Say what this machine can and can't do, and the remedy; exit code 7 if something needed is missing.
 
     The agent's runtime is built if nothing else is missing: only its CRIU can say whether this kernel will do.
@@ -111,13 +119,13 @@ def doctor(config: Config = None) -> None:
     from spotsurfer.doctor.checks import OF_RUNTIME, examine
 
     settings = SESSION.settings(config)
-    findings = examine(settings)
+    findings = [*examine(settings), *(_told(settings) if notify else ())]
     if {"runtime"} <= {f.check for f in findings if f.level == "fail"} <= OF_RUNTIME:
         from spotsurfer.agent_runtime import provision
 
         try:
             provision.ready(settings, tell)
-            findings = examine(settings)
+            findings = [*examine(settings), *(f for f in findings if f.check == "notify")]
         except SpotsurferError as e:
             complain(str(e))
     bad = [f for f in findings if f.level == "fail"]
@@ -126,3 +134,20 @@ def doctor(config: Config = None) -> None:
     if bad:
         raise HostUnfit(f"{len(bad)} of {len(findings)} checks failed: {', '.join(f.check for f in bad)}.")
     put("This machine is fit.")
+
+
+def _told(settings: Settings) -> Iterator[Finding]:
+    """Whether a test message reached the addresses of [notify]."""
+    from spotsurfer.controller.notifications.messages import apprise_sender
+    from spotsurfer.core.notifications import Message
+    from spotsurfer.doctor.checks import Finding
+
+    addresses = settings.notify.addresses()
+    if not addresses:
+        yield Finding("warn", "[notify] names no addresses", "docs/notifications.md", "notify")
+    elif apprise_sender(addresses)(Message("spotsurfer: a test", "Whoever reads this will hear of jobs in trouble.")):
+        yield Finding("ok", f"[notify] sent a message to {len(addresses)} of {len(addresses)} addresses", check="notify")
+    else:
+        yield Finding(
+            "fail", "[notify] could not send to all addresses", "look at the lines above; docs/notifications.md", "notify"
+        )

@@ -11,7 +11,7 @@ from spotsurfer.common.input_errors import nearest
 from spotsurfer.core.scheduling.placement import serves, too_little
 from spotsurfer.jobspec.validate import INTEGER_MAX
 from spotsurfer.model.errors import Conflict, NotFound, Unprotected, UsageError
-from spotsurfer.model.job import ENDED, HOLDS, PRIORITY_MAX, HeldBy, Job, JobSpec, JobState, MoveRequest, Rewind, Wish
+from spotsurfer.model.job import ASKED, ENDED, HOLDS, PRIORITY_MAX, HeldBy, Job, JobSpec, JobState, MoveRequest, Rewind, Wish
 from spotsurfer.model.market import Market, Offer
 from spotsurfer.model.money import usd
 from spotsurfer.model.state_machine import JOB, JobEvent, advance
@@ -50,7 +50,7 @@ class Commands:
 
     def hold(self, job: str) -> Job:
         """Drain the job and keep it in storage until its user resumes it."""
-        hold = {"wish": Wish.HOLD, "held_by": HeldBy.USER, "reason": "by its user", "move": None}
+        hold = {"wish": Wish.HOLD, "held_by": HeldBy.USER, "reason": ASKED, "move": None}
         return self._change(job, "suspend", lambda j: replace(j, **hold))  # type: ignore[arg-type]
 
     def resume(self, job: str, who: str = USER) -> Job:

@@ -1,0 +1,1 @@
+"""Messages to people and webhooks to programs, both made of the timeline."""
