@@ -22,7 +22,7 @@ EVENTS = (
     *("journal.open", "prices.assumed", "witness.unreadable", "keeper.collected", "keeper.trouble", "keeper.failed"),
     *("access.handed", "access.failed", "nudge.failed", "front.opened", "front.taken", "front.full", "front.woke"),
     *("front.trouble", "errand.failed", "token.use-not-noted", "audit.lost"),
-    *("notify.failed", "webhook.failed", "webhook.given-up"),
+    *("notify.failed", "webhook.failed", "webhook.given-up", "oidc.refused", "oidc.unreachable"),
 )
 
 

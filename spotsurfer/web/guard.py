@@ -18,6 +18,7 @@ from spotsurfer.model.access import OWNER, Principal, Role
 from spotsurfer.model.errors import Denied, UsageError
 from spotsurfer.ports.access import Access
 from spotsurfer.web.error_responses import answer
+from spotsurfer.web.oidc import Oidc
 
 BODY_MAX_BYTES = 8 << 20  # of JSON; inputs are streamed, and only the store limits them
 PEER = "uid"  # the first half of a client's address on a Unix socket; the other is the user's number
@@ -51,6 +52,7 @@ class Door:
     token: str | None = None  # of the token file: an operator's
     access: Access | None = None
     proxy: Proxy | None = None
+    oidc: Oidc | None = None
     operators: frozenset[str] = frozenset()  # users of this host, and names that the proxy says, who are operators
 
     def who(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Principal | None:
@@ -66,7 +68,9 @@ class Door:
             return None
         if secrets.compare_digest(given.strip(), self.token.encode()):
             return Principal(user_name(os.geteuid()), Role.OPERATOR, "token file")
-        return self.access.who(given.strip().decode("latin-1")) if self.access is not None else None
+        text = given.strip().decode("latin-1")
+        who = self.access.who(text) if self.access is not None else None
+        return self.oidc.who(text) if who is None and self.oidc is not None else who
 
     def _named(self, name: str, via: str, *, sure: bool = False) -> Principal:
         return Principal(name, Role.OPERATOR if sure or name in self.operators else Role.USER, via)
