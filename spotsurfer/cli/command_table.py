@@ -24,7 +24,7 @@ TABLE = {
         "list": "Show all jobs, newest first.",
         "show": "Show everything about one job.",
         "why": "Explain the last decisions: what was done, what was rejected and why.",
-        "watch": "Follow what happens: of one job its whole story, until it ends; of all jobs the last lines, and what comes.",
+        "watch": "Follow what happens: the last moments and what comes, of all jobs, or of some until they have ended.",
     },
     "spotsurfer.cli.commands.report": {
         "report": "Say what was spent, what on-demand would have cost, what was repeated and how long jobs stood still."

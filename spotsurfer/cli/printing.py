@@ -222,7 +222,7 @@ def _folded(line: str, room: int) -> list[str]:
     return textwrap.wrap(line, wide, subsequent_indent=kept, break_long_words=False, break_on_hyphens=False) or [""]
 
 
-# ---- Plain words: the meaning of the controller's terms for readers of `list`, `show` and `watch`. Programs get the terms.
+# ---- Plain words: the meaning of the controller's terms for readers of `list` and `show`. Programs get the terms.
 
 # Phases of a job (`core.facts.attempt_view.PHASES`).
 PHASES = {
@@ -250,56 +250,6 @@ COLUMNS = {
     "spent": "US dollars",
     "age": "time since it was submitted",
 }
-# Kinds of timeline moments (`model.timeline_events`) that people read under another name.
-KINDS = {
-    "granted": "handed over",
-    "asked": "told",
-    "paced": "save interval",
-    "fit": "final save",
-    "frozen": "stopped",
-    "thawed": "goes on",
-    "wish": "order",
-    "swept": "removed",
-}
-# Steps of a machine's life (`model.state_machine`). None: another moment says the same.
-STEPS = {
-    "launch accepted": None,
-    "launch refused": None,
-    "epoch granted": None,
-    "drain asked": None,
-    "instance seen": "in the cloud",
-    "instance gone": "machine gone",
-    "agent ready": "ready",
-    "workload started": "runs",
-    "restore failed": "not restored",
-    "store failed": "not restored",
-    "restore refused": "not restored",
-    "save failed": "save failed",
-    "drain withdrawn": "stays",
-    "final saved": "left",
-    "given back": "goes on here",
-    "workload exited": "command ended",
-    "silent": "no news",
-    "terminate called": "machine ended",
-}
-
-
-WANTS = {"drain": "save and leave", "run": "go on", "hurry": "get ready"}  # orders to an agent
-
-
-def of_moment(moment: dict[str, Any]) -> tuple[str, str] | None:
-    """Kind and text of a moment for people; None if the one before or after it says the same."""
-    kind, text, data = moment["kind"], moment["text"], moment["data"]
-    if kind == "attempt":
-        event = str(data.get("event", ""))
-        said = STEPS.get(event, event)
-        return None if said is None else (said, text.removeprefix(event).removeprefix(": "))
-    if kind == "ended" and data.get("state") in ("held", "active", "queued"):  # it goes on later
-        state = str(data["state"])
-        return ("held" if state == "held" else "goes on"), text.removeprefix(state).removeprefix(": ")
-    if kind == "asked" and (want := str(data.get("want"))) in WANTS:
-        text = f"{WANTS[want]}: {text.removeprefix(want).removeprefix(': ')}"
-    return KINDS.get(kind, kind), text
 
 
 def glossary() -> str:

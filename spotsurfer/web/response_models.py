@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, create_model
 from spotsurfer_wire.final_save_forecast import Fit
 from spotsurfer_wire.usage import Window
 
+from spotsurfer.common.timeline_words import say
 from spotsurfer.model.actions import Preview
 from spotsurfer.model.charges import ChargeLine
 from spotsurfer.model.job import Attempt, Job
@@ -162,9 +163,18 @@ class JobsOut(Wire):
 
 @fields_of(Moment)
 class MomentOut(Wire):
-    """One line of the timeline."""
+    """One line of the timeline. `sentence` tells it to people, `text` is what the controller recorded."""
 
     number: int
+    sentence: str
+    inner: bool
+    """A step in between, or what another line says as well."""
+
+    @classmethod
+    def of_moment(cls, number: int, moment: Moment) -> MomentOut:
+        """With its sentence."""
+        said = say(moment.kind, moment.text, moment.data)
+        return cls.of(moment, number=number, sentence=said.text, inner=said.inner)
 
 
 class TimelineOut(Wire):

@@ -164,7 +164,7 @@ async def _timeline(service: Service, request: Request, job: JobId | None, asked
         return service.timeline(job, asked.after, asked.since, asked.last)
 
     found = await long_poll(request, asked.wait, LOOK_AGAIN_SECONDS, look)
-    moments = [m.MomentOut.of(moment, number=number) for number, moment in found]
+    moments = [m.MomentOut.of_moment(number, moment) for number, moment in found]
     return m.TimelineOut(moments=moments, next=max((number for number, _ in found), default=asked.after))
 
 

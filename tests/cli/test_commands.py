@@ -150,7 +150,7 @@ def test_watch_ends_with_the_job(job: str, controller: FakeService, call: Call) 
     controller.end(job, JobState.SUCCEEDED, 0)
     result = call("watch", job)
     assert result.code == 0
-    assert [line.split()[4] for line in result.out.splitlines()] == ["submitted", "saved", "ended"]
+    assert [line.split()[4] for line in result.out.splitlines()] == ["Submitted:", "Saved:", "Finished"]
     assert "\x1b" not in result.out, "a job may not steer the terminal"
     lines = [json.loads(line) for line in call("watch", job, "--json").out.splitlines()]
     assert [m["kind"] for m in lines] == ["submitted", "saved", "ended"]

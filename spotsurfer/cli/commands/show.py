@@ -10,14 +10,12 @@ import typer
 
 from spotsurfer.cli import follow, printing
 from spotsurfer.cli.commands.usage import lately
-from spotsurfer.cli.common import SESSION, JobArgument, Since, examples
+from spotsurfer.cli.common import SESSION, JobArgument, Since, examples, known_jobs, moment_of
 from spotsurfer.cli.printing import is_quiet, money, pairs, paragraph, put, put_json, table, when
 from spotsurfer.common.units import counted, duration, size
 from spotsurfer.model.job import HOLDS, PRIORITIES, WAITS, AttemptState
 from spotsurfer.ports.clock import SystemClock
 from spotsurfer.web.client import Json, job_path
-
-OptionalJob = Annotated[str | None, typer.Argument(metavar="JOB", help="Only this job.", show_default=False)]
 
 
 def add(app: typer.Typer) -> None:
@@ -31,7 +29,14 @@ def add(app: typer.Typer) -> None:
     app.command(name="list", epilog=f"{printing.glossary()}\n\n{examples(*lists, quietly)}")(list_jobs)
     app.command(epilog=examples("spotsurfer show assembly-3f9a1c"))(show)
     app.command(epilog=examples("spotsurfer why assembly-3f9a1c"))(why)
-    app.command(epilog=examples("spotsurfer watch", "spotsurfer watch --since 2h", "spotsurfer watch assembly-3f9a1c"))(watch)
+    watches = (
+        "spotsurfer watch",
+        "spotsurfer watch assembly-3f9a1c",
+        "spotsurfer watch --since 2h assembly-3f9a1c annotation-77ab02",
+        "spotsurfer watch --all -v assembly-3f9a1c",
+        "spotsurfer watch --tail 0 --json",
+    )
+    app.command(epilog=examples(*watches))(watch)
 
 
 def list_jobs(  # noqa: PLR0913 - one parameter an option
@@ -294,6 +299,19 @@ def why(
             paragraph(f"    not done  {rejected['what']}: {rejected['why']}")
 
 
-def watch(job: OptionalJob = None, since: Since = None) -> None:
-    """Follow what happens: of one job its whole story, until it ends; of all jobs the last lines, and what comes."""
-    follow.watch(SESSION.client(), job, since)
+def watch(
+    jobs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[JOB]...", help="Only these jobs.", show_default=False, autocompletion=known_jobs),
+    ] = None,
+    *,
+    since: Since = None,
+    tail: Annotated[
+        int | None, typer.Option("--tail", "-n", min=0, help="Begin with so many moments.", show_default=False)
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Begin with the first moment there is.")] = False,
+    steps: Annotated[bool, typer.Option("-v", "--verbose", help="Each step in between, too.")] = False,
+) -> None:
+    """Follow what happens: the last moments and what comes, of all jobs, or of some until they have ended."""
+    then = moment_of(since) if since is not None else None
+    follow.watch(SESSION.client(), follow.Watched(jobs or (), then, tail, everything, steps))
