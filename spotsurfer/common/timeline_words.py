@@ -32,7 +32,7 @@ def say(kind: str, text: str, data: Data) -> Said:
     """The sentence of a moment; one of an unknown kind, from a newer controller, keeps its recorded text."""
     saying = KINDS.get(kind)
     told = Said(_capital(f"{kind}: {plainly(text)}")) if saying is None else saying(text, data)
-    return told if told.text else replace(told, text="Nothing more is known")
+    return replace(told, text=told.text.removesuffix(": ") or "Nothing more is known")
 
 
 # ---- Plain words for the reasons that the controller records. First match first, each where it occurs.
@@ -266,7 +266,7 @@ STATES: dict[str, tuple[str, str]] = {  # of a job -> sentence, and what is said
 def _ended(text: str, data: Data) -> Said:
     told, _, reason = text.partition(": ")
     state = str(data.get("state") or told)
-    head, words = STATES.get(state, (_capital(state), "so far"))
+    head, words = STATES.get(state, (_capital(state) or "Changed", "so far"))
     if state == "held" and reason.startswith("by "):
         return Said(f"Paused {reason}{_spent(data, words)}")
     same = reason in ("resumed", "cancelled")
