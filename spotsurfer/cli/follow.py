@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from spotsurfer.cli.printing import clean, complain, is_json, put, put_json, tell, width
-from spotsurfer.cli.timeline_lines import TimelineLines
+from spotsurfer.cli.timeline_lines import TimelineLines, fitting
 from spotsurfer.common.units import size
 from spotsurfer.model.errors import JobEndedBadly, JobHeld, MoveFailed, SpotsurferError, WaitOver
-from spotsurfer.model.job import ENDED, JobState
+from spotsurfer.model.job import ENDED, HOLDS, WAITS, AttemptState, JobState
 from spotsurfer.web.client import LONG_POLL_SECONDS, Client, Json, job_path, patiently
 
 # ---- Long operations: started at the controller, followed here with a line of progress, stopped with Ctrl-C.
@@ -101,6 +101,16 @@ def id_of(client: Client, job: str) -> str:
     return str(found["id"]) if job in (found["id"], found["spec"]["name"]) else job
 
 
+def current(job: Json) -> Json | None:
+    """The attempt that has the job, else the one that gets ready for it."""
+    attempts: list[Json] = job["attempts"]
+    for states in (HOLDS, WAITS):
+        for attempt in reversed(attempts):
+            if AttemptState(attempt["state"]) in states:
+                return attempt
+    return None
+
+
 def has_ended(job: Json) -> bool:
     """Whether the job is over for good."""
     return JobState(job["state"]) in ENDED
@@ -150,6 +160,8 @@ def watch(client: Client, asked: Watched) -> None:
         wanted = [m for m in batch if len(jobs) < 2 or m["job"] in jobs]
         wanted = wanted if is_json() else told.shown(wanted)
         cut = wanted if most is None else wanted[max(len(wanted) - most, 0) :]
+        if most is not None and asked.tail is None and sys.stdout.isatty():
+            cut = fitting(cut, one is None, width(), most)
         if most and (len(cut) < len(wanted) or len(batch) == first.get("last")) and not is_json():
             tell(f"(earlier moments are left out: `spotsurfer watch {' '.join([*jobs, '--all'])}` shows them)")
         for moment in cut:

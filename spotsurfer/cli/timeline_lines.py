@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from spotsurfer.cli.printing import clean, when
@@ -63,3 +63,14 @@ class TimelineLines:
             drop_whitespace=True,
         )
         yield from wrapped or [head.rstrip()]
+
+
+def fitting(moments: Sequence[Json], with_job: bool, width: int, most: int) -> list[Json]:
+    """The newest moments of which all lines have room in `most` lines of a terminal; at least one if there is room at all."""
+    lines, left = TimelineLines(with_job), most
+    needed = [sum(1 for _ in lines.lines(moment, width)) for moment in moments]
+    for number in range(len(moments), 0, -1):
+        left -= needed[number - 1]
+        if left < 0:
+            return list(moments[number if number < len(moments) else number - (most > 0) :])
+    return list(moments)

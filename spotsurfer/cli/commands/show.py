@@ -11,9 +11,10 @@ import typer
 from spotsurfer.cli import follow, printing
 from spotsurfer.cli.commands.usage import lately
 from spotsurfer.cli.common import SESSION, JobArgument, Since, examples, known_jobs, moment_of
-from spotsurfer.cli.printing import is_quiet, money, pairs, paragraph, put, put_json, table, when
+from spotsurfer.cli.follow import current
+from spotsurfer.cli.printing import is_json, is_quiet, money, pairs, paragraph, put, put_json, table, when
 from spotsurfer.common.units import counted, duration, size
-from spotsurfer.model.job import HOLDS, PRIORITIES, WAITS, AttemptState
+from spotsurfer.model.job import PRIORITIES
 from spotsurfer.ports.clock import SystemClock
 from spotsurfer.web.client import Json, job_path
 
@@ -34,6 +35,7 @@ def add(app: typer.Typer) -> None:
         "spotsurfer watch assembly-3f9a1c",
         "spotsurfer watch --since 2h assembly-3f9a1c annotation-77ab02",
         "spotsurfer watch --all -v assembly-3f9a1c",
+        "spotsurfer watch --live assembly-3f9a1c",
         "spotsurfer watch --tail 0 --json",
     )
     app.command(epilog=examples(*watches))(watch)
@@ -112,16 +114,6 @@ def taken(foretold: list[Json]) -> str | None:
         parts.append(f"{notice} {said.get(f['outcome'], f'{work} is repeated')}")
     assumed = " (nothing was saved on this machine yet: its speed is assumed)"
     return "; ".join(parts) + (assumed if any(not f["measured"] for f in foretold) else "") if parts else None
-
-
-def current(job: Json) -> Json | None:
-    """The attempt that holds the job, else the one that waits, else None."""
-    attempts: list[Json] = job["attempts"]
-    for states in (HOLDS, WAITS):
-        for attempt in reversed(attempts):
-            if AttemptState(attempt["state"]) in states:
-                return attempt
-    return None
 
 
 def show(job: JobArgument) -> None:
@@ -311,7 +303,17 @@ def watch(
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Begin with the first moment there is.")] = False,
     steps: Annotated[bool, typer.Option("-v", "--verbose", help="Each step in between, too.")] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Draw a screen and keep it new, until q; lines if there is no terminal.")
+    ] = False,
 ) -> None:
     """Follow what happens: the last moments and what comes, of all jobs, or of some until they have ended."""
     then = moment_of(since) if since is not None else None
+    if live and not is_json():
+        from spotsurfer.cli import live as screen
+
+        if screen.possible():
+            client = SESSION.client()
+            screen.show(client, list(dict.fromkeys(follow.id_of(client, job) for job in jobs or ())))
+            return
     follow.watch(SESSION.client(), follow.Watched(jobs or (), then, tail, everything, steps))
