@@ -21,9 +21,9 @@ TABLE = {
         "submit": "Submit a job: a job file, options and `-- prog args`, or both (options win)."
     },
     "spotsurfer.cli.commands.show": {
-        "list": "Show all jobs, newest first.",
+        "list": "Show all jobs, newest first or as you like.",
         "show": "Show everything about one job.",
-        "why": "Explain the last decisions: what was done, what was rejected and why.",
+        "why": "Explain why a job waits, is where it is, or moved: what was done, what was not taken and why.",
         "watch": "Follow what happens: the last moments and what comes, of all jobs, or of some until they have ended.",
     },
     "spotsurfer.cli.commands.report": {

@@ -9,7 +9,7 @@ from datetime import datetime
 from rich.text import Text
 
 from spotsurfer.cli.follow import current
-from spotsurfer.cli.printing import PHASES, clean, money, when
+from spotsurfer.cli.printing import PHASES, clean, money, state, when
 from spotsurfer.cli.timeline_lines import TimelineLines, fitting
 from spotsurfer.common.units import counted, duration
 from spotsurfer.model.job import ENDED
@@ -85,7 +85,7 @@ def fleet_screen(jobs: Sequence[Json], story: Story, screen: Screen) -> list[Tex
     heading = f"{counted(len(jobs), 'open job')}, {len(running)} running, {money(hourly)} USD an hour"
     room = max((screen.height - 5) * 2 // 3, 1)
     shown = jobs[: room if len(jobs) <= room else room - 1]
-    rows = [[j["id"], j["phase"], *_machine(current(j), screen), money(j["usd_micros"])] for j in shown]
+    rows = [[j["id"], state(j), *_machine(current(j), screen), money(j["usd_micros"])] for j in shown]
     columns = ["JOB", "STATE", "MACHINE", "AGE", "UNSAVED", "USD"]
     rows = [[*row[:3], _age(job, screen), row[3], row[4]] for row, job in zip(rows, shown, strict=True)]
     wide = [max(len(clean(row[i])) for row in [columns, *rows]) for i in range(len(columns))]

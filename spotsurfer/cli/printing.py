@@ -207,9 +207,10 @@ def pairs(rows: Iterable[tuple[str, Any]]) -> None:
             put(f"{'':<{begin}}{line}".rstrip())
 
 
-def paragraph(text: str) -> None:
-    """One line on stdout; a narrow terminal breaks it between words."""
-    for line in textwrap.wrap(clean(text), width(), subsequent_indent="    ", break_long_words=False, break_on_hyphens=False):
+def paragraph(text: str, indent: int = 4) -> None:
+    """One line on stdout; a narrow terminal breaks it between words, and indents what follows if there is room for that."""
+    rest = " " * (indent if indent < width() // 2 else 4)
+    for line in textwrap.wrap(clean(text), width(), subsequent_indent=rest, break_long_words=False, break_on_hyphens=False):
         put(line)
 
 
@@ -242,6 +243,18 @@ PHASES = {
     "failed": "its command failed, or its results could not be had",
     "cancelled": "it was ended without results",
 }
+# Phases with a plainer word in `list`; its --state takes either.
+STATES = {
+    "ordering": "machine ordered",
+    "booting": "machine starts",
+    "waiting": "machine ready",
+    "restoring": "coming back",
+    "saving": "leaving machine",
+    "moving": "running, moves soon",
+    "suspending": "being paused",
+    "suspended": "asleep",
+    "held": "paused",
+}
 # Columns of `list` with names that do not explain their content.
 COLUMNS = {
     "cpu": "processor time that the job used, on all its machines",
@@ -254,8 +267,25 @@ COLUMNS = {
 
 def glossary() -> str:
     """The phases and columns with what they mean, for a help text."""
-    titled = {"Phases": PHASES, "Columns": {name.upper(): meaning for name, meaning in COLUMNS.items()}}
+    titled = {"States": PHASES, "Columns": {name.upper(): meaning for name, meaning in COLUMNS.items()}}
     blocks = (
-        ["\b", f"{title}:", *(f"  {name:<11} {meaning}" for name, meaning in words.items())] for title, words in titled.items()
+        ["\b", f"{title}:", *(f"  {name:<11} {_also(name)}{meaning}" for name, meaning in words.items())]
+        for title, words in titled.items()
     )
     return "\n\n".join("\n".join(block) for block in blocks)
+
+
+def _also(phase: str) -> str:
+    """The plainer word of a phase, to be put before its meaning."""
+    return f'"{STATES[phase]}": ' if phase in STATES else ""
+
+
+def state(job: dict[str, Any]) -> str:
+    """A job's state in few words, with the exit code of a command that failed."""
+    words = STATES.get(job["phase"], str(job["phase"]))
+    return words + (f", exit code {job['exit_code']}" if job["exit_code"] else "")
+
+
+def phase_of(words: str) -> str:
+    """The phase that a user means by its name or by what `list` shows."""
+    return next((phase for phase, said in STATES.items() if words.lower() == said), words)

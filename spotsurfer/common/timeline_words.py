@@ -133,12 +133,16 @@ def _planned(text: str, data: Data) -> Said:
     machine, _, reason = text.partition(": ")
     if not reason:  # taken up again from the store: there is only a reason
         return Said(_capital(plainly(text)))
-    market, _, pool = machine.partition(" ")
-    *cloud, kind = pool.split("/")
-    bought = f"{market} {kind} in {'/'.join(cloud[1:])} ({cloud[0]})" if len(cloud) > 1 else machine
+    bought = machine_words(machine)
     others = data.get("rejected")
     not_taken = f". Not taken: {plainly(str(others))}" if others else ""
     return Said(f"Chose {bought}{_per_hour(data)}, because {plainly(reason)}{not_taken}")
+
+
+def machine_words(text: str) -> str:
+    """ "spot m6i.large in eu-1a (aws)" for "spot aws/eu-1a/m6i.large"; other texts stay as they are."""
+    found = re.fullmatch(r"(spot|on-demand) ([^/\s]+)/(\S+)/([^/\s]+)", text)
+    return f"{found[1]} {found[4]} in {found[3]} ({found[2]})" if found else text
 
 
 def _refused(text: str, data: Data) -> Said:
@@ -362,3 +366,29 @@ KINDS: dict[str, Saying] = {
     Kind.ALERT: lambda text, data: Said(_because("Trouble", text), inner=data.get("error_kind") in TOLD_BY_STEP),
     Kind.CONTROLLER: _always("The controller"),
 }
+
+
+# ---- Outcomes of actions, as decisions keep them (`Why.done`): the same sentences
+
+
+def outcome(text: str) -> Said:
+    """The sentence of what was done."""
+    head, _, reason = text.partition(": ")
+    if head in set(E):
+        return _attempt(text, {"event": head})
+    if head in STATES or head in JOB_EVENTS:
+        return _ended(f"{JOB_EVENTS.get(head, head)}: {reason}", {})
+    if head in ("drain", "run", "hurry"):
+        return _asked(text, {"want": head})
+    if head == "terminate":
+        return Said(_because("The machine is given back", reason), inner=True)
+    if text.startswith(("owns the job", "has the job again")):
+        return _granted(text, {})
+    if machine_words(head) != head:
+        return _planned(text, {})
+    if " is left alone for " in text:
+        return Said(_because("The cloud refused the order", text))
+    return Said(_capital(plainly(text)))
+
+
+JOB_EVENTS = {"resumed": "active", "attempt planned": "active", "reopened": "active"}  # of a job -> its state then

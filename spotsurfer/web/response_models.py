@@ -33,6 +33,8 @@ from spotsurfer.ports.service import (
     Why,
 )
 
+_PARTS: dict[tuple[type, ...], dict[str, int]] = {}  # model and kinds of nouns -> which noun each field is from
+
 
 class Wire(BaseModel):
     """Base of everything sent."""
@@ -42,7 +44,10 @@ class Wire(BaseModel):
     @classmethod
     def of(cls, *nouns: object, **own: object) -> Self:
         """From the values of the nouns, the last one that has a field, and from fields of its own."""
-        parts = {name: getattr(noun, name) for noun in nouns for name in cls.model_fields if hasattr(noun, name)}
+        kinds = (cls, *map(type, nouns))
+        if kinds not in _PARTS:
+            _PARTS[kinds] = {name: i for i, noun in enumerate(nouns) for name in cls.model_fields if hasattr(noun, name)}
+        parts = {name: getattr(nouns[i], name) for name, i in _PARTS[kinds].items()}
         return cls.model_validate(parts | own)
 
 

@@ -103,7 +103,7 @@ def test_show_and_why(job: str, call: Call) -> None:
     assert "saved every 12 min: for a reason" in shown.out
     told = json.loads(call("show", job, "--json").out)["attempts"][0]
     assert (told["zone"], told["pace_seconds"]) == ("local-a", 720.0)
-    assert "c6i.large: 4 GiB is too little" in call("why", job).out
+    assert "\nc6i.large  4 GiB is too little\n" in call("why", job).out
     assert json.loads(call("why", job, "--json").out)[0]["rejected"][0]["what"] == "c6i.large"
 
 

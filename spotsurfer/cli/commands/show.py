@@ -8,15 +8,20 @@ from typing import Annotated, Any
 
 import typer
 
-from spotsurfer.cli import follow, printing
+from spotsurfer.cli import follow, printing, reasons
 from spotsurfer.cli.commands.usage import lately
 from spotsurfer.cli.common import SESSION, JobArgument, Since, examples, known_jobs, moment_of
 from spotsurfer.cli.follow import current
 from spotsurfer.cli.printing import is_json, is_quiet, money, pairs, paragraph, put, put_json, table, when
+from spotsurfer.common.input_errors import did_you_mean
+from spotsurfer.common.timeline_words import machine_words, plainly
 from spotsurfer.common.units import counted, duration, size
+from spotsurfer.model.errors import UsageError
 from spotsurfer.model.job import PRIORITIES
 from spotsurfer.ports.clock import SystemClock
 from spotsurfer.web.client import Json, job_path
+
+SORTS = ("age", "cost", "name", "state", "priority")  # as the controller has them
 
 
 def add(app: typer.Typer) -> None:
@@ -24,12 +29,14 @@ def add(app: typer.Typer) -> None:
     lists = (
         "spotsurfer list",
         "spotsurfer list --state running --tag run=7",
+        "spotsurfer list --open --sort cost --limit 10",
+        "spotsurfer list --state paused --owner ada --project genomes",
         "spotsurfer list --name 'asm*' --limit 20 --json",
     )
     quietly = "spotsurfer logs $(spotsurfer list -q --limit 1)"
     app.command(name="list", epilog=f"{printing.glossary()}\n\n{examples(*lists, quietly)}")(list_jobs)
     app.command(epilog=examples("spotsurfer show assembly-3f9a1c"))(show)
-    app.command(epilog=examples("spotsurfer why assembly-3f9a1c"))(why)
+    app.command(epilog=examples("spotsurfer why assembly-3f9a1c", "spotsurfer why -v --last 50 assembly-3f9a1c"))(why)
     watches = (
         "spotsurfer watch",
         "spotsurfer watch assembly-3f9a1c",
@@ -44,21 +51,27 @@ def add(app: typer.Typer) -> None:
 def list_jobs(  # noqa: PLR0913 - one parameter an option
     *,
     only_open: Annotated[bool, typer.Option("--open", help="Leave out jobs that have ended.")] = False,
-    states: Annotated[list[str] | None, typer.Option("--state", help="Only of this phase, see below; repeatable.")] = None,
+    states: Annotated[list[str] | None, typer.Option("--state", help="Only of this state, see below; repeatable.")] = None,
     tags: Annotated[list[str] | None, typer.Option("--tag", help="Only with this tag, name=value or name; repeatable.")] = None,
     owner: Annotated[str | None, typer.Option(help="Only of this person.", show_default=False)] = None,
     project: Annotated[
         str | None, typer.Option(help="Only of this project; * and ? are wildcards.", show_default=False)
     ] = None,
     name: Annotated[str | None, typer.Option(help="Only of this name; * and ? are wildcards.", show_default=False)] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the newest so many.", show_default=False)] = None,
+    sort: Annotated[
+        str, typer.Option(help="By age (newest first), cost (dearest first), name, state or priority (highest first).")
+    ] = "age",
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many.", show_default=False)] = None,
 ) -> None:
-    """Show all jobs, newest first."""
+    """Show all jobs, newest first or as you like."""
+    if sort not in SORTS:
+        raise UsageError(f"--sort is {sort!r}. {did_you_mean(sort, SORTS)}")
     asked = {
         "ended": not only_open,
-        "state": states,
+        "state": [printing.phase_of(word) for word in states or []],
         "tag": tags,
         "name": name,
+        "sort": sort,
         "limit": limit,
         "owner": owner,
         "project": project,
@@ -77,7 +90,7 @@ def list_jobs(  # noqa: PLR0913 - one parameter an option
 
 
 def _table(jobs: list[Json]) -> None:
-    columns, rows = ["job", "phase", "machine", "cpu", "saved by", "unsaved", "spent", "age"], [_row(job) for job in jobs]
+    columns, rows = ["job", "state", "machine", "cpu", "saved by", "unsaved", "spent", "age"], [_row(job) for job in jobs]
     ranks = [str(job["level"]) for job in jobs]
     if set(ranks) != {"0"}:
         columns, rows = [*columns, "priority"], [[*row, rank] for row, rank in zip(rows, ranks, strict=True)]
@@ -88,7 +101,7 @@ def _row(job: Json) -> list[str]:
     here = current(job)
     return [
         job["id"],
-        job["phase"] + (f" ({job['exit_code']})" if job["exit_code"] else ""),
+        printing.state(job),
         f"{here['instance_type']} {here['market']}" if here else "-",
         duration(sum(a["cpu_seconds"] for a in job["attempts"])),
         (here["protection"] if here else "") or "-",
@@ -270,25 +283,30 @@ def _attempt(a: Json) -> list[str]:
 def why(
     job: JobArgument,
     last: Annotated[int, typer.Option(min=1, max=1000, help="How many decisions.")] = 10,
+    steps: Annotated[bool, typer.Option("-v", "--verbose", help="Each step in between, and all that was not taken.")] = False,
 ) -> None:
-    """Explain the last decisions: what was done, what was rejected and why."""
+    """Explain why a job waits, is where it is, or moved: what was done, what was not taken and why."""
     decisions = SESSION.client().get(job_path(job, "why"), last=last)["decisions"]
     if put_json(decisions):
         return
     now = SESSION.client().get(job_path(job))
     here = current(now)
+    for sentence in reasons.standing(now):
+        paragraph(sentence)
     if here and here["unprotected"]:
         paragraph(f"It is saved by {protection(here)}.")
     if now.get("size"):
-        put(f"Its size policy: {now['size']}.")
-    if not decisions:
-        put("Nothing was decided about it yet.")
-    for decision in decisions:
-        paragraph(f"{when(decision['at'])}  {decision['note']}")
-        for done in decision["done"]:
-            paragraph(f"    done      {done}")
-        for rejected in decision["rejected"]:
-            paragraph(f"    not done  {rejected['what']}: {rejected['why']}")
+        paragraph(f"Its size policy: {now['size']}.")
+    told = [(d, lines) for d in decisions if (lines := reasons.decided(d, steps)) or (steps and d["rejected"])]
+    if rejected := [] if steps else reasons.not_taken(decisions):
+        put("\nNot taken when this was decided last:")
+        table(["what", "why"], rejected)
+    put("\nDecisions:" if told else "\nNothing was decided about it yet.")
+    for decision, lines in told:
+        for number, line in enumerate(lines or [""]):
+            paragraph(f"{when(decision['at']) if number == 0 else '':<23}  {line}", 25)
+        for r in decision["rejected"] if steps else []:
+            paragraph(f"{'':<25}not taken: {machine_words(r['what'])}: {plainly(r['why'])}", 27)
 
 
 def watch(
