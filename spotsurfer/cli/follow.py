@@ -14,6 +14,7 @@ from datetime import datetime
 
 from spotsurfer.cli.printing import clean, complain, is_json, put, put_json, tell, width
 from spotsurfer.cli.timeline_lines import TimelineLines, fitting
+from spotsurfer.common.timeline_words import plainly
 from spotsurfer.common.units import size
 from spotsurfer.model.errors import JobEndedBadly, JobHeld, MoveFailed, SpotsurferError, WaitOver
 from spotsurfer.model.job import ENDED, HOLDS, WAITS, AttemptState, JobState
@@ -207,12 +208,15 @@ def until_ended(client: Client, job: str, limit_seconds: float | None = None) ->
             if has_ended(found):
                 return found
             if found["state"] == JobState.HELD and not found["held_by"]:
-                raise JobHeld(
-                    f"Job {job} is held: {clean(found['reason']).rstrip('.')}. `spotsurfer resume {job}` lets it go on."
-                )
+                raise JobHeld(_held(found))
             if time.monotonic() >= end:
                 over = f"Job {job} has not ended within {limit_seconds:g} seconds; it goes on"
                 raise WaitOver(f"{over}, and `spotsurfer watch {job}` follows it.")
+
+
+def _held(job: Json) -> str:
+    reason = plainly(clean(job["reason"])).rstrip(".")
+    return f"Job {job['id']} is held: {reason}. `spotsurfer resume {job['id']}` lets it go on."
 
 
 def verdict(job: Json) -> None:
@@ -221,7 +225,7 @@ def verdict(job: Json) -> None:
         return
     code = f" with exit code {job['exit_code']}" if job["exit_code"] is not None else ""
     raise JobEndedBadly(
-        f"Job {job['id']} {job['state']}{code}{': ' + clean(job['reason']) if job['reason'] else ''}. "
+        f"Job {job['id']} {job['state']}{code}{': ' + plainly(clean(job['reason'])) if job['reason'] else ''}. "
         f"`spotsurfer logs {job['id']}` shows its output."
     )
 
@@ -250,13 +254,11 @@ def until(client: Client, job: str, look: Callable[[Json, list[Json]], str | Non
             if has_ended(found):
                 raise MoveFailed(f"Job {job} ended first ({found['state']}).")
             if found["state"] == JobState.HELD and any(map(was_held, seen)):
-                raise MoveFailed(
-                    f"Job {job} is held: {clean(found['reason']).rstrip('.')}. `spotsurfer resume {job}` lets it go on."
-                )
+                raise MoveFailed(_held(found))
             note = str(found["note"]) if found["note"] != found["reason"] else ""
             if (gist := re.sub(r"[0-9.]+", "", note)) not in told:  # a sentence that counts seconds is printed once
                 told.add(gist)
-                tell(f"Job {job} waits: {note}")
+                tell(f"Job {job} waits: {plainly(note)}")
             if time.monotonic() > end:
                 raise MoveFailed(f"It has not happened within {limit_seconds:g} seconds; `spotsurfer show {job}` says why.")
             time.sleep(LOOK_SECONDS)

@@ -9,8 +9,9 @@ from datetime import datetime
 from rich.text import Text
 
 from spotsurfer.cli.follow import current
-from spotsurfer.cli.printing import PHASES, clean, money, state, when
+from spotsurfer.cli.printing import MACHINES, PHASES, clean, money, state, when
 from spotsurfer.cli.timeline_lines import TimelineLines, fitting
+from spotsurfer.common.timeline_words import plainly
 from spotsurfer.common.units import counted, duration
 from spotsurfer.model.job import ENDED
 from spotsurfer.web.client import Json
@@ -132,7 +133,7 @@ def _machine(here: Json | None, screen: Screen) -> tuple[str, str]:
 def _facts(job: Json, screen: Screen) -> list[Text]:
     here, phase = current(job), job["phase"]
     words = f"{phase}: {PHASES[phase]}" if phase in PHASES else phase
-    rows = [("state", words), ("because", job["note"] if job["note"] and phase != "running" else "")]
+    rows = [("state", words), ("because", plainly(job["note"]) if phase != "running" else "")]
     if here is not None:
         price = f"{money(here['price_usd_micros_per_hour'])} USD an hour"
         rows.append(("machine", f"#{here['number']} {here['instance_type']} {here['market']} in {here['zone']}, {price}"))
@@ -163,7 +164,9 @@ def _bars(job: Json, screen: Screen) -> list[Text]:
     ]
     begin, end = min(s for s, _ in spans), max(e for _, e in spans)
     heads = [cut(f"#{a['number']} {a['market']} {a['instance_type']}", screen.width // 3) for a in attempts]
-    tails = [f"{duration((e - s).total_seconds() // 1)} {a['state']}" for a, (s, e) in zip(attempts, spans, strict=True)]
+    tails = [
+        f"{duration((e - s).total_seconds() // 1)}, {MACHINES[a['state']]}" for a, (s, e) in zip(attempts, spans, strict=True)
+    ]
     left, right = max(map(len, heads)) + 1, max(map(len, tails)) + 1
     room = max(screen.width - left - right, BAR_MIN)
     seconds = max((end - begin).total_seconds(), 1.0)

@@ -255,6 +255,22 @@ STATES = {
     "suspended": "asleep",
     "held": "paused",
 }
+# States of a machine that was ordered for a job (`model.state_machine`).
+MACHINES = {
+    "planned": "chosen",
+    "requested": "ordered",
+    "booting": "starts up",
+    "ready": "ready",
+    "restoring": "starts the job",
+    "running": "runs the job",
+    "draining": "saves, then leaves",
+    "drained": "saved, left",
+    "finished": "done",
+    "lost": "lost",
+    "releasing": "being given back",
+    "released": "given back",
+    "refused": "not to be had",
+}
 # Columns of `list` with names that do not explain their content.
 COLUMNS = {
     "cpu": "processor time that the job used, on all its machines",

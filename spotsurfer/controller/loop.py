@@ -12,6 +12,7 @@ import structlog
 from spotsurfer_wire.store.port import StoreError
 from sqlalchemy import Engine
 
+from spotsurfer.common.timeline_words import outcome as in_words
 from spotsurfer.controller.apply import Apply
 from spotsurfer.controller.event_recorder import EventRecorder
 from spotsurfer.controller.history.spot_availability import SpotAvailability
@@ -152,7 +153,7 @@ class Loop:
             log.exception("action.refused", action=name, error=str(e), job=getattr(action, "job", None))
             self._aside.add(getattr(action, "job", None), e, self._clock.now())
             return None
-        log.info("action.done", action=name, job=getattr(action, "job", None), outcome=outcome)
+        log.info("action.done", action=name, job=getattr(action, "job", None), outcome=outcome, said=in_words(outcome).text)
         return outcome
 
     def _explain(self, decision: Decision, done: dict[JobId, list[str]], now: datetime) -> None:

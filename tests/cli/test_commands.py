@@ -141,7 +141,9 @@ def test_show_tells_what_the_name_of_an_image_is_pinned_to(job: str, controller:
 def test_show_marks_a_checkpoint_that_could_not_be_restored(job: str, controller: FakeService, call: Call) -> None:
     why = "attempt 2 on m6i.large could not restore it: a chunk is damaged"
     controller.statuses[job] = replace(controller.statuses[job], checkpoint="000001-000003", checkpoint_failed=why)
-    assert f"000001-000003; {why}" in " ".join(call("show", job).out.split())
+    assert "000001-000003; machine #2 on m6i.large could not restore it: a chunk is damaged" in " ".join(
+        call("show", job).out.split()
+    )
     assert json.loads(call("show", job, "--json").out)["checkpoint_failed"] == why
 
 

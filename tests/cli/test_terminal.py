@@ -90,8 +90,8 @@ def test_a_live_screen_of_one_job(life: str, controller: FakeService, columns: i
         "0.0300 USD an hour",
     ):
         assert words in text
-    assert re.search(r"^#1 spot m6i.large +▒+ .*released$", text, re.M) and re.search(
-        r"^#2 spot m6i.large +█+ .*running$", text, re.M
+    assert re.search(r"^#1 spot m6i.large +▒+ .*given back$", text, re.M) and re.search(
+        r"^#2 spot m6i.large +█+ .*runs the job$", text, re.M
     )
     assert "step 3 evil?[2J" in text and "second line" in text
     assert terminal.raw.rstrip().endswith("Interrupted.")

@@ -153,7 +153,7 @@ def _facts(job: Json) -> list[tuple[str, Any]]:
         ("job", job["id"]),
         ("name", job["name"]),
         ("phase", f"{phase}: {printing.PHASES[phase]}" if phase in printing.PHASES else phase),
-        ("note", job["note"]),
+        ("note", plainly(job["note"])),
         ("command", shlex.join(spec["command"])),
         ("image", _image(job)),
         ("user", spec.get("user") or ("the image's" if spec.get("image") else "root")),
@@ -172,7 +172,7 @@ def _facts(job: Json) -> list[tuple[str, Any]]:
         ("failures", f"{job['failures']} of {spec['retries']} retries used" if job["failures"] else None),
         *((f"port {p['name']}", f"{p['address'] or 'no address yet'}, {p['port']} in the job") for p in job["ports"]),
         ("suspended", f"after {duration(spec['idle_seconds'])} without work" if spec["idle_seconds"] is not None else None),
-        ("checkpoint", "; ".join(filter(None, (job["checkpoint"], job["checkpoint_failed"]))) or None),
+        ("checkpoint", "; ".join(filter(None, (job["checkpoint"], plainly(job["checkpoint_failed"])))) or None),
         ("moves", job["moves"]),
         ("pauses", _pauses(job)),
         ("spent", f"{money(job['usd_micros'])} USD (on-demand: {money(job['usd_micros_on_demand'])})"),
@@ -269,14 +269,14 @@ def _step(s: Json) -> list[str]:
 def _attempt(a: Json) -> list[str]:
     return [
         str(a["number"]),
-        a["state"],
+        printing.MACHINES[a["state"]],
         a["instance_type"],
         a["market"],
         duration(a["cpu_seconds"]),
         str(a["saves"]),
         duration(a["frozen_seconds"]),
         money(a["usd_micros"]),
-        a["reason"],
+        plainly(a["reason"]),
     ]
 
 
