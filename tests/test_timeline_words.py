@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import ast
 import re
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from simulation.chances import calm
 from simulation.world import World
 
 import spotsurfer.core
+from spotsurfer.cli.timeline_lines import TimelineLines
 from spotsurfer.common import timeline_words
 from spotsurfer.common.timeline_words import KINDS, ORDERS, STATES, STEPS, plainly, say
 from spotsurfer.model.job import JobState
 from spotsurfer.model.state_machine import AttemptEvent
 from spotsurfer.model.timeline_events import Kind
 from spotsurfer.state import timeline
+from spotsurfer.web.response_models import MomentOut
+
+ROOT = Path(__file__).parent.parent
 
 INNER = re.compile(
     r"\b(epochs?|holders?|standby|stands by|fit|silent|paced|nonces?|ticks?|heads?|drain(s|ed|ing)?|agents?|attempts?|grants?"
@@ -150,7 +156,7 @@ STORY: list[tuple[str, str, dict[str, Any], str]] = [
     ("ended", "held: by its user", {"state": "held"}, "Paused by its user"),
     ("ended", "held: no money", {"state": "held", "usd_micros": 2_000_000}, "Paused: no money; 2.0000 USD so far"),
     ("ended", "active: resumed", {"state": "active"}, "Goes on"),
-    ("ended", "failed: code 3", {"state": "failed", "usd_micros": 10_000}, "Failed: code 3; 0.0100 USD in all"),
+    ("ended", "failed: code 3", {"state": "failed", "usd_micros": 10_000}, "Failed: code 3; 0.0100 USD so far"),
     ("price", "", PRICES, "The price of its machine rose from 0.0300 to 0.0450 USD an hour"),
     (
         "price",
@@ -198,3 +204,22 @@ def test_a_played_life_is_told_once_and_plainly(seed: int) -> None:
             (a, b) for (before, a), (m, b) in pairwise(told) if a == b and m.attempt == before.attempt and m.kind != "wish"
         ]
         assert doubled == []
+
+
+def sample(monkeypatch: pytest.MonkeyPatch) -> str:
+    """What `watch` prints of a job that got a notice and moved, on 100 columns."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    world = World(11, jobs=1, work=150, chances=calm(notice=0.01))
+    world.users_ask = world.stormy = False
+    world.loop._apply.spent = world.loop._observer.costs.of_job
+    assert world.run() == "ok"
+    with world.engine.connect() as connection:
+        moments = [MomentOut.of_moment(n, m).model_dump(mode="json") for n, m in timeline.read(connection, world.ids[0], 0)]
+    lines = TimelineLines(with_job=False)
+    return "\n".join(line for m in lines.shown(moments) for line in lines.lines(m, 100))
+
+
+def test_the_sample_of_the_page_is_what_watch_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "timeline.md").read_text()
+    assert sample(monkeypatch) == page.split("```text\n")[1].split("\n```")[0]

@@ -189,4 +189,4 @@ def log_lines(pieces: Sequence[tuple[Json, bytes]], most: int) -> list[str]:
 def ended(job: Json) -> str:
     """The last sentence about a job that has ended."""
     code = f" with exit code {job['exit_code']}" if job["exit_code"] else ""
-    return f"{job['id']} {job['state']}{code}: {money(job['usd_micros'])} USD in all."
+    return f"{job['id']} {job['state']}{code}: {money(job['usd_micros'])} USD so far."

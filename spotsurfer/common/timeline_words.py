@@ -58,7 +58,7 @@ REASONS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\bit belongs to no attempt of ours\b", "it belongs to no job"),
         (r"\b(\d+) of (\d+) agents fell silent together\b", r"\1 of \2 machines stopped reporting together"),
         (r"\b(?:the )?head of (\S+) can't be read\b", r"the record of \1 in the store can't be read"),
-        (r"\b[Aa]ttempt (\d+)", r"machine #\1"),
+        (r"\b(?i:attempt) (\d+)", r"machine #\1"),
         (r"\bstands by\b", "is ready"),
         (r"\bstandby\b", "ready"),
         (r"\bthe agent\b", "its machine"),
@@ -92,9 +92,10 @@ def _because(head: str, reason: str) -> str:
     return f"{head}: {plainly(reason)}" if reason else head
 
 
-def _spent(data: Data, words: str = "so far") -> str:
+def _spent(data: Data) -> str:
+    """The job's cost so far; its last machine, which is still being given back, may add to it after its end."""
     micros = _number(data, "usd_micros")
-    return "" if micros is None else f"; {usd(int(micros))} USD {words}"
+    return "" if micros is None else f"; {usd(int(micros))} USD so far"
 
 
 def _per_hour(data: Data, name: str = "usd_micros_per_hour") -> str:
@@ -208,12 +209,12 @@ def _moved(text: str, data: Data) -> Said:
     parts = [_number(data, f"{name}_seconds") for name in ("pause", "save", "handover", "restore")]
     spent = _spent(data)
     if any(p is None for p in parts):
-        return Said(f"Moved: {plainly(text)}{spent}")
+        return Said(f"The job runs on after a move: {plainly(text)}{spent}")
     pause, save, handover, restore = (duration(p or 0.0) for p in parts)
     unseen = _number(data, "unseen_seconds") or 0.0
     waited = f", noticed {duration(unseen)} later" if unseen >= 1 else ""
     how = f"saved in {save}{waited}, handed over in {handover}, brought back in {restore}"
-    return Said(f"Moved: it stood still for {pause} ({how}){spent}")
+    return Said(f"The job runs on after a move: it stood still for {pause} ({how}){spent}")
 
 
 def _fit(text: str, data: Data) -> Said:
@@ -257,24 +258,24 @@ def _price(_: str, data: Data) -> Said:
 STEP_MIN = 0.05  # of a price: smaller steps are told to those who ask for everything
 # Errors of an agent after which the job could not go on: the step of its machine tells the same.
 TOLD_BY_STEP = frozenset({"restore", "refused", "start", "image", "input", "secrets", "user"})
-STATES: dict[str, tuple[str, str]] = {  # of a job -> sentence, and what is said of its cost
-    "held": ("Paused", "so far"),
-    "active": ("Goes on", "so far"),
-    "queued": ("Waits for a machine", "so far"),
-    "succeeded": ("Finished well", "in all"),
-    "failed": ("Failed", "in all"),
-    "cancelled": ("Cancelled", "in all"),
+STATES = {  # of a job
+    "held": "Paused",
+    "active": "Goes on",
+    "queued": "Waits for a machine",
+    "succeeded": "Finished well",
+    "failed": "Failed",
+    "cancelled": "Cancelled",
 }
 
 
 def _ended(text: str, data: Data) -> Said:
     told, _, reason = text.partition(": ")
     state = str(data.get("state") or told)
-    head, words = STATES.get(state, (_capital(state) or "Changed", "so far"))
+    head = STATES.get(state, _capital(state) or "Changed")
     if state == "held" and reason.startswith("by "):
-        return Said(f"Paused {reason}{_spent(data, words)}")
+        return Said(f"Paused {reason}{_spent(data)}")
     same = reason in ("resumed", "cancelled")
-    return Said(_because(head, "" if same else reason.removeprefix("cancelled ")) + _spent(data, words))
+    return Said(_because(head, "" if same else reason.removeprefix("cancelled ")) + _spent(data))
 
 
 def _gone(reason: str, data: Data) -> Said:
@@ -286,7 +287,8 @@ def _gone(reason: str, data: Data) -> Said:
 
 def _started(_: str, data: Data) -> Said:
     took = _number(data, "restore_seconds")
-    return Said("The job runs" if took is None else f"The job runs again; bringing it back took {duration(took)}")
+    moved = _number(data, "pause_seconds") is not None  # the move's own moment tells the same, and more
+    return Said("The job runs" if took is None else f"The job runs again; bringing it back took {duration(took)}", inner=moved)
 
 
 def _left(reason: str, _: Data) -> Said:
@@ -337,7 +339,7 @@ def _attempt(text: str, data: Data) -> Said:
 KINDS: dict[str, Saying] = {
     Kind.SUBMITTED: _users("Submitted"),
     Kind.PLANNED: _planned,
-    Kind.LAUNCHED: _users("Ordered"),
+    Kind.LAUNCHED: lambda text, _: Said(f"Ordered: {text.partition(' on ')[0]}"),
     Kind.REFUSED: _refused,
     Kind.ATTEMPT: _attempt,
     Kind.GRANTED: _granted,

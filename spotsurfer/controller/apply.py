@@ -141,6 +141,7 @@ class Apply:
         data: dict[str, str | float | None] = {"from": str(before.state), "to": str(saved.state), "event": str(event)}
         if event is AttemptEvent.WORKLOAD_STARTED and saved.from_checkpoint is not None and saved.granted_at is not None:
             data["restore_seconds"] = max((self.clock.now() - saved.granted_at).total_seconds(), 0.0)
+            data["pause_seconds"] = saved.pause_seconds
         if saved.state is AttemptState.RELEASED:
             data["usd_micros"] = self.spent(saved.job)
         self._say(c, Kind.ATTEMPT, saved, f"{event}: {reason}" if reason else str(event), **data)

@@ -121,7 +121,7 @@ def test_a_live_screen_ends_with_its_job(life: str, controller: FakeService) -> 
         terminal.until(lambda raw: "jobs go on" in raw)
         controller.end(life, JobState.FAILED, 3)
         assert terminal.end() == 0
-    assert terminal.text()[-1].strip() == f"{life} failed with exit code 3: 1.2345 USD in all."
+    assert terminal.text()[-1].strip() == f"{life} failed with exit code 3: 1.2345 USD so far."
 
 
 def test_an_unknown_job_is_told_in_words(job: str) -> None:

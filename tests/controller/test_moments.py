@@ -52,13 +52,14 @@ def test_a_life_has_what_its_words_need(life: list[Moment]) -> None:
     assert "rejected" in only(life, "planned", rejected=None).data
     first, again = (m for m in life if m.data.get("event") == "workload started")
     assert "restore_seconds" not in first.data
+    assert (say("attempt", first.text, first.data).inner, say("attempt", again.text, again.data).inner) == (False, True)
     assert 0 < again.data["restore_seconds"] < 60  # type: ignore[operator]
     moved = only(life, "moved")
     assert moved.data["usd_micros"] == 2_000 and moved.data["pause_seconds"]
     assert only(life, "attempt", to="released").data["usd_micros"] == 2_000
     assert only(life, "ended", state="succeeded").data["usd_micros"] == 2_000
     end = only(life, "ended")
-    assert say(end.kind, end.text, end.data).text.endswith("; 0.0020 USD in all")
+    assert say(end.kind, end.text, end.data).text.endswith("; 0.0020 USD so far")
 
 
 def test_the_alternatives_to_a_choice_are_few_words() -> None:
