@@ -21,10 +21,10 @@ TABLE = {
         "submit": "Submit a job: a job file, options and `-- prog args`, or both (options win)."
     },
     "spotsurfer.cli.commands.show": {
-        "list": "Show all jobs, newest first.",
+        "list": "Show all jobs, newest first or as you like.",
         "show": "Show everything about one job.",
-        "why": "Explain the last decisions: what was done, what was rejected and why.",
-        "watch": "Follow what happens: of one job its whole story, until it ends; of all jobs the last lines, and what comes.",
+        "why": "Explain why a job waits, is where it is, or moved: what was done, what was not taken and why.",
+        "watch": "Follow what happens: the last moments and what comes, of all jobs, or of some until they have ended.",
     },
     "spotsurfer.cli.commands.report": {
         "report": "Say what was spent, what on-demand would have cost, what was repeated and how long jobs stood still."

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
 
-from spotsurfer.cli import printing
-from spotsurfer.cli.common import moment_of
-from spotsurfer.cli.printing import clean, complain, is_json, paragraph, put_json, tell, when
+from spotsurfer.cli.printing import clean, complain, is_json, put, put_json, tell, width
+from spotsurfer.cli.timeline_lines import TimelineLines, fitting
+from spotsurfer.common.timeline_words import plainly
 from spotsurfer.common.units import size
 from spotsurfer.model.errors import JobEndedBadly, JobHeld, MoveFailed, SpotsurferError, WaitOver
-from spotsurfer.model.job import ENDED, JobState
+from spotsurfer.model.job import ENDED, HOLDS, WAITS, AttemptState, JobState
 from spotsurfer.web.client import LONG_POLL_SECONDS, Client, Json, job_path, patiently
 
 # ---- Long operations: started at the controller, followed here with a line of progress, stopped with Ctrl-C.
@@ -75,7 +78,6 @@ def follow(client: Client, path: str, body: Mapping[str, object] | None = None) 
 # ---- Timeline and waits
 
 LOOK_SECONDS = 0.5
-LAST_LINES = 10  # of all jobs, shown before new lines
 
 
 def moments(client: Client, job: str | None, **first: object) -> Iterator[list[Json]]:
@@ -94,20 +96,20 @@ def _after(client: Client, job: str | None, number: int, **asked: object) -> Jso
     return patiently(lambda: client.get(path, after=number, **asked), tell)
 
 
-def line(moment: Json, with_job: bool) -> str | None:
-    """One moment for people; None if another one says the same."""
-    said = printing.of_moment(moment)
-    if said is None:
-        return None
-    job = f"{moment['job'] or '-'} " if with_job else ""
-    attempt = f"#{moment['attempt']}" if moment["attempt"] is not None else ""
-    return f"{when(moment['at'])}  {job}{attempt:<3} {said[0]:<13} {said[1]}"
-
-
 def id_of(client: Client, job: str) -> str:
     """The id of a job, because its name may later mean another job. Keeps a word that is no whole id or name."""
     found = client.get(job_path(job))
     return str(found["id"]) if job in (found["id"], found["spec"]["name"]) else job
+
+
+def current(job: Json) -> Json | None:
+    """The attempt that has the job, else the one that gets ready for it."""
+    attempts: list[Json] = job["attempts"]
+    for states in (HOLDS, WAITS):
+        for attempt in reversed(attempts):
+            if AttemptState(attempt["state"]) in states:
+                return attempt
+    return None
 
 
 def has_ended(job: Json) -> bool:
@@ -115,27 +117,66 @@ def has_ended(job: Json) -> bool:
     return JobState(job["state"]) in ENDED
 
 
-def watch(client: Client, job: str | None, since: str | None) -> None:
-    """Print the timeline until the job ends (or for ever): all of one job, or the last lines of all jobs and what is new."""
-    if job is not None:
-        job = id_of(client, job)
-    first: dict[str, object] = {} if job is not None else {"last": LAST_LINES}
-    if since is not None:
-        first = {"since": moment_of(since).isoformat()}
-    shown = 0
-    for batch in moments(client, job, **first):
-        _print(batch, job is None)
+PIPED_LINES = 20  # shown before what is new, if stdout is no terminal
+KEPT_LINES = 4  # of a terminal, for the prompt and the hint
+STEPS_PER_LINE = 8  # moments asked for a line that people read
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What `watch` shows: moments `since` then, `tail` of these; without either a screenful, or `everything`."""
+
+    jobs: Sequence[str] = ()  # none = all
+    since: datetime | None = None
+    tail: int | None = None
+    everything: bool = False
+    steps: bool = False  # each step in between, too
+
+    def first(self) -> dict[str, object]:
+        """What to ask the controller for at first."""
+        since = {} if self.since is None else {"since": self.since.isoformat()}
+        if self.most is None:
+            return dict(since)
+        many = self.most * (1 if self.steps or is_json() else STEPS_PER_LINE) * (4 if len(self.jobs) > 1 else 1)
+        return {**since, "last": max(1, min(many, 100_000))}
+
+    @property
+    def most(self) -> int | None:
+        """So many lines at first, at most; None = all there are."""
+        if self.tail is not None:
+            return self.tail
+        if self.everything or self.since is not None:
+            return None
+        return max(shutil.get_terminal_size().lines - KEPT_LINES, 1) if sys.stdout.isatty() else PIPED_LINES
+
+
+def watch(client: Client, asked: Watched) -> None:
+    """Print the newest part of the timeline and what is new, until all jobs that were named have ended, or for ever."""
+    jobs = list(dict.fromkeys(id_of(client, job) for job in asked.jobs))
+    one = jobs[0] if len(jobs) == 1 else None
+    told = TimelineLines(one is None, asked.steps, sys.stdout.isatty())
+    shown, first = 0, asked.first()
+
+    def tell_new(batch: list[Json], most: int | None = None) -> None:
+        wanted = [m for m in batch if len(jobs) < 2 or m["job"] in jobs]
+        wanted = wanted if is_json() else told.shown(wanted)
+        cut = wanted if most is None else wanted[max(len(wanted) - most, 0) :]
+        if most is not None and asked.tail is None and sys.stdout.isatty():
+            cut = fitting(cut, one is None, width(), most)
+        if most and (len(cut) < len(wanted) or len(batch) == first.get("last")) and not is_json():
+            tell(f"(earlier moments are left out: `spotsurfer watch {' '.join([*jobs, '--all'])}` shows them)")
+        for moment in cut:
+            if not put_json(moment, compact=True):
+                for line in told.lines(moment, width()):
+                    put(line)
+
+    for number, batch in enumerate(moments(client, one, **first)):
+        tell_new(batch, asked.most if number == 0 else None)
         shown = batch[-1]["number"] if batch else shown
-        if job and has_ended(patiently(lambda: client.get(job_path(job)), tell)):
-            # Lines written between the last batch and the look at the job.
-            _print(_after(client, job, shown, **first)["moments"], job is None)
+        if jobs and all(has_ended(patiently(lambda j=job: client.get(job_path(j)), tell)) for job in jobs):  # type: ignore[misc]
+            # Moments between the last batch and the look at the jobs.
+            tell_new(_after(client, one, shown, **({} if shown else first))["moments"])
             return
-
-
-def _print(batch: list[Json], with_job: bool) -> None:
-    for moment in batch:
-        if not put_json(moment, compact=True) and (text := line(moment, with_job)) is not None:
-            paragraph(text)
 
 
 @contextmanager
@@ -155,24 +196,27 @@ def until_ended(client: Client, job: str, limit_seconds: float | None = None) ->
     """
     with _in_spite_of_ctrl_c(f"Job {job} goes on", job):
         end = math.inf if limit_seconds is None else time.monotonic() + limit_seconds
-        after = 0
+        after, told = 0, TimelineLines(with_job=False, terminal=sys.stderr.isatty())
         while True:
             left = end - time.monotonic()
             answer = _after(client, job, after, wait=max(min(left, LONG_POLL_SECONDS), 0.0))
             after = answer["next"]
-            for moment in [] if is_json() else answer["moments"]:
-                if (text := line(moment, with_job=False)) is not None:
-                    tell(text)
+            for moment in [] if is_json() else told.shown(answer["moments"]):
+                for line in told.lines(moment, shutil.get_terminal_size().columns):
+                    tell(line)
             found = patiently(lambda: client.get(job_path(job)), tell)
             if has_ended(found):
                 return found
             if found["state"] == JobState.HELD and not found["held_by"]:
-                raise JobHeld(
-                    f"Job {job} is held: {clean(found['reason']).rstrip('.')}. `spotsurfer resume {job}` lets it go on."
-                )
+                raise JobHeld(_held(found))
             if time.monotonic() >= end:
                 over = f"Job {job} has not ended within {limit_seconds:g} seconds; it goes on"
                 raise WaitOver(f"{over}, and `spotsurfer watch {job}` follows it.")
+
+
+def _held(job: Json) -> str:
+    reason = plainly(clean(job["reason"])).rstrip(".")
+    return f"Job {job['id']} is held: {reason}. `spotsurfer resume {job['id']}` lets it go on."
 
 
 def verdict(job: Json) -> None:
@@ -181,7 +225,7 @@ def verdict(job: Json) -> None:
         return
     code = f" with exit code {job['exit_code']}" if job["exit_code"] is not None else ""
     raise JobEndedBadly(
-        f"Job {job['id']} {job['state']}{code}{': ' + clean(job['reason']) if job['reason'] else ''}. "
+        f"Job {job['id']} {job['state']}{code}{': ' + plainly(clean(job['reason'])) if job['reason'] else ''}. "
         f"`spotsurfer logs {job['id']}` shows its output."
     )
 
@@ -210,13 +254,11 @@ def until(client: Client, job: str, look: Callable[[Json, list[Json]], str | Non
             if has_ended(found):
                 raise MoveFailed(f"Job {job} ended first ({found['state']}).")
             if found["state"] == JobState.HELD and any(map(was_held, seen)):
-                raise MoveFailed(
-                    f"Job {job} is held: {clean(found['reason']).rstrip('.')}. `spotsurfer resume {job}` lets it go on."
-                )
+                raise MoveFailed(_held(found))
             note = str(found["note"]) if found["note"] != found["reason"] else ""
             if (gist := re.sub(r"[0-9.]+", "", note)) not in told:  # a sentence that counts seconds is printed once
                 told.add(gist)
-                tell(f"Job {job} waits: {note}")
+                tell(f"Job {job} waits: {plainly(note)}")
             if time.monotonic() > end:
                 raise MoveFailed(f"It has not happened within {limit_seconds:g} seconds; `spotsurfer show {job}` says why.")
             time.sleep(LOOK_SECONDS)

@@ -207,9 +207,10 @@ def pairs(rows: Iterable[tuple[str, Any]]) -> None:
             put(f"{'':<{begin}}{line}".rstrip())
 
 
-def paragraph(text: str) -> None:
-    """One line on stdout; a narrow terminal breaks it between words."""
-    for line in textwrap.wrap(clean(text), width(), subsequent_indent="    ", break_long_words=False, break_on_hyphens=False):
+def paragraph(text: str, indent: int = 4) -> None:
+    """One line on stdout; a narrow terminal breaks it between words, and indents what follows if there is room for that."""
+    rest = " " * (indent if indent < width() // 2 else 4)
+    for line in textwrap.wrap(clean(text), width(), subsequent_indent=rest, break_long_words=False, break_on_hyphens=False):
         put(line)
 
 
@@ -222,7 +223,7 @@ def _folded(line: str, room: int) -> list[str]:
     return textwrap.wrap(line, wide, subsequent_indent=kept, break_long_words=False, break_on_hyphens=False) or [""]
 
 
-# ---- Plain words: the meaning of the controller's terms for readers of `list`, `show` and `watch`. Programs get the terms.
+# ---- Plain words: the meaning of the controller's terms for readers of `list` and `show`. Programs get the terms.
 
 # Phases of a job (`core.facts.attempt_view.PHASES`).
 PHASES = {
@@ -243,6 +244,34 @@ PHASES = {
     "failed": "its command failed, or its results could not be had",
     "cancelled": "it was ended without results",
 }
+# Phases with a plainer word in `list`; its --state takes either.
+STATES = {
+    "ordering": "machine ordered",
+    "booting": "machine starts",
+    "waiting": "machine ready",
+    "restoring": "coming back",
+    "saving": "leaving machine",
+    "moving": "running, moves soon",
+    "suspending": "being paused",
+    "suspended": "asleep",
+    "held": "paused",
+}
+# States of a machine that was ordered for a job (`model.state_machine`).
+MACHINES = {
+    "planned": "chosen",
+    "requested": "ordered",
+    "booting": "starts up",
+    "ready": "ready",
+    "restoring": "starts the job",
+    "running": "runs the job",
+    "draining": "saves, then leaves",
+    "drained": "saved, left",
+    "finished": "done",
+    "lost": "lost",
+    "releasing": "being given back",
+    "released": "given back",
+    "refused": "not to be had",
+}
 # Columns of `list` with names that do not explain their content.
 COLUMNS = {
     "cpu": "processor time that the job used, on all its machines",
@@ -251,62 +280,29 @@ COLUMNS = {
     "spent": "US dollars",
     "age": "time since it was submitted",
 }
-# Kinds of timeline moments (`model.timeline_events`) that people read under another name.
-KINDS = {
-    "granted": "handed over",
-    "asked": "told",
-    "paced": "save interval",
-    "fit": "final save",
-    "frozen": "stopped",
-    "thawed": "goes on",
-    "wish": "order",
-    "swept": "removed",
-}
-# Steps of a machine's life (`model.state_machine`). None: another moment says the same.
-STEPS = {
-    "launch accepted": None,
-    "launch refused": None,
-    "epoch granted": None,
-    "drain asked": None,
-    "instance seen": "in the cloud",
-    "instance gone": "machine gone",
-    "agent ready": "ready",
-    "workload started": "runs",
-    "restore failed": "not restored",
-    "store failed": "not restored",
-    "restore refused": "not restored",
-    "save failed": "save failed",
-    "drain withdrawn": "stays",
-    "final saved": "left",
-    "given back": "goes on here",
-    "workload exited": "command ended",
-    "silent": "no news",
-    "terminate called": "machine ended",
-}
-
-
-WANTS = {"drain": "save and leave", "run": "go on", "hurry": "get ready"}  # orders to an agent
-
-
-def of_moment(moment: dict[str, Any]) -> tuple[str, str] | None:
-    """Kind and text of a moment for people; None if the one before or after it says the same."""
-    kind, text, data = moment["kind"], moment["text"], moment["data"]
-    if kind == "attempt":
-        event = str(data.get("event", ""))
-        said = STEPS.get(event, event)
-        return None if said is None else (said, text.removeprefix(event).removeprefix(": "))
-    if kind == "ended" and data.get("state") in ("held", "active", "queued"):  # it goes on later
-        state = str(data["state"])
-        return ("held" if state == "held" else "goes on"), text.removeprefix(state).removeprefix(": ")
-    if kind == "asked" and (want := str(data.get("want"))) in WANTS:
-        text = f"{WANTS[want]}: {text.removeprefix(want).removeprefix(': ')}"
-    return KINDS.get(kind, kind), text
 
 
 def glossary() -> str:
     """The phases and columns with what they mean, for a help text."""
-    titled = {"Phases": PHASES, "Columns": {name.upper(): meaning for name, meaning in COLUMNS.items()}}
+    titled = {"States": PHASES, "Columns": {name.upper(): meaning for name, meaning in COLUMNS.items()}}
     blocks = (
-        ["\b", f"{title}:", *(f"  {name:<11} {meaning}" for name, meaning in words.items())] for title, words in titled.items()
+        ["\b", f"{title}:", *(f"  {name:<11} {_also(name)}{meaning}" for name, meaning in words.items())]
+        for title, words in titled.items()
     )
     return "\n\n".join("\n".join(block) for block in blocks)
+
+
+def _also(phase: str) -> str:
+    """The plainer word of a phase, to be put before its meaning."""
+    return f'"{STATES[phase]}": ' if phase in STATES else ""
+
+
+def state(job: dict[str, Any]) -> str:
+    """A job's state in few words, with the exit code of a command that failed."""
+    words = STATES.get(job["phase"], str(job["phase"]))
+    return words + (f", exit code {job['exit_code']}" if job["exit_code"] else "")
+
+
+def phase_of(words: str) -> str:
+    """The phase that a user means by its name or by what `list` shows."""
+    return next((phase for phase, said in STATES.items() if words.lower() == said), words)

@@ -7,7 +7,7 @@ action again, and a token or nonce makes the second time harmless.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -34,6 +34,7 @@ from spotsurfer.model.actions import (
     Pace,
     Plan,
     Recall,
+    Rejected,
     Retry,
     SetStuck,
     SetWish,
@@ -86,13 +87,14 @@ class Apply:
     on_end: OnEnd
     instance_of: InstanceOf
     launched: Callable[[], None] = lambda: None  # a machine was ordered, and its row says so
+    spent: Callable[[JobId], int | None] = lambda _: None  # cost of a job so far, micro-dollars; None = not known
     nudge: Callable[[Attempt], None] = lambda _: None  # something new lies in the store for its agent
     first_cooldown_seconds: float | None = None
     lease_seconds: float = 60.0  # of machines that are ordered from now on
     _unknown: dict[str, int] = field(default_factory=dict)  # launch token -> number of inconclusive answers
 
-    def carry_out(self, action: Action) -> str:
-        """Carry out the action and return a sentence about the outcome.
+    def carry_out(self, action: Action, rejected: Sequence[Rejected] = ()) -> str:
+        """Carry out the action and return a sentence about the outcome. `rejected`: the alternatives to what it chose.
 
         Raises Stale if a row moved on, StoreError or ProviderError if the outcome is unknown. Then only the journal records
         the failure, and the next tick decides anew.
@@ -102,7 +104,7 @@ class Apply:
             entry = journal.begin(connection, action_id(action), now)
         after: Callable[[], None] | None = None
         try:
-            effect = self._effect(action)
+            effect = self._effect(action, rejected)
             with self.engine.begin() as connection:
                 outcome, after = effect(connection)
                 journal.finish(connection, entry, outcome, self.clock.now())
@@ -114,10 +116,10 @@ class Apply:
             after()
         return outcome
 
-    def _effect(self, action: Action) -> Effect:
+    def _effect(self, action: Action, rejected: Sequence[Rejected]) -> Effect:
         """Perform the external effect and return the function that records it."""
         handlers: dict[type, Callable[[Any], Effect]] = {
-            Plan: lambda a: lambda c: (self._plan(c, a), None),
+            Plan: lambda a: lambda c: (self._plan(c, a, rejected), None),
             Launch: self._launch,
             Grant: self._grant,
             GiveBack: self._give_back,
@@ -151,17 +153,23 @@ class Apply:
         moved = effects.after(before, event, reason, self.clock.now(), seen)
         saved = rows.save_attempt(c, replace(moved, **changes))  # type: ignore[arg-type]
         data: dict[str, str | float | None] = {"from": str(before.state), "to": str(saved.state), "event": str(event)}
+        if event is AttemptEvent.WORKLOAD_STARTED and saved.from_checkpoint is not None and saved.granted_at is not None:
+            data["restore_seconds"] = max((self.clock.now() - saved.granted_at).total_seconds(), 0.0)
+            data["pause_seconds"] = saved.pause_seconds
+        if saved.state is AttemptState.RELEASED:
+            data["usd_micros"] = self.spent(saved.job)
         self._say(c, Kind.ATTEMPT, saved, f"{event}: {reason}" if reason else str(event), **data)
         return saved
 
-    def _plan(self, c: Connection, action: Plan) -> str:
+    def _plan(self, c: Connection, action: Plan, rejected: Sequence[Rejected]) -> str:
         now = self.clock.now()
         attempt = effects.planned(action, self.family, self.lease_seconds, now)
         rows.add_attempt(c, attempt)
         self._begin(c, action)
         price = attempt.price_usd_micros_per_hour
         text = f"{attempt.market} {attempt.pool}: {action.reason}"
-        return self._say(c, Kind.PLANNED, attempt, text, usd_micros_per_hour=price, market=str(attempt.market))
+        others = effects.passed_over(rejected) or None
+        return self._say(c, Kind.PLANNED, attempt, text, usd_micros_per_hour=price, market=str(attempt.market), rejected=others)
 
     def _begin(self, c: Connection, action: Plan | Recall) -> None:
         """The job has an attempt now."""
@@ -267,7 +275,8 @@ class Apply:
                 saved = rows.save_attempt(c, replace(attempt, **changes))  # type: ignore[arg-type]
             else:
                 saved = self._step(c, attempt, action.event, action.reason, **changes)
-            said = self._say(c, Kind.ASKED, saved, f"{action.want}: {action.reason}", want=action.want)
+            text, left = f"{action.want}: {action.reason}", action.seconds_left
+            said = self._say(c, Kind.ASKED, saved, text, want=action.want, seconds_left=left)
             return said, lambda: self.nudge(attempt)
 
         return record
@@ -312,7 +321,8 @@ class Apply:
             changes = {"pause_seconds": pause.seconds}
         saved = self._step(c, attempt, action.event, action.reason, **changes)
         if pause is not None:
-            self._say(c, Kind.MOVED, saved, str(pause), pause_seconds=pause.seconds, **asdict(pause))
+            data = {"pause_seconds": pause.seconds, "usd_micros": self.spent(saved.job), **asdict(pause)}
+            self._say(c, Kind.MOVED, saved, str(pause), **data)
         if saved.state is AttemptState.RELEASED:  # no listing is to show its objects any more
             keys = [object_keys.live_key(saved.job, saved.number), object_keys.desired_key(saved.job, saved.number)]
             with suppress(StoreError):  # a leftover report costs a line in a listing: it is ignored as its attempt is over
@@ -355,7 +365,7 @@ class Apply:
     def _end(self, c: Connection, action: EndJob) -> tuple[str, Callable[[], None] | None]:
         job = rows.load_job(c, action.job)
         saved = rows.save_job(c, effects.job_after(job, action.event, action.reason, action.exit_code, self.clock.now()))
-        data = {"state": str(saved.state), "exit_code": saved.exit_code}
+        data = {"state": str(saved.state), "exit_code": saved.exit_code, "usd_micros": self.spent(saved.id)}
         if saved.state is JobState.HELD:  # by its user, or for them: nobody needs to be told
             data["asked"] = saved.reason == ASKED or saved.held_by is HeldBy.IDLE
         self._say(c, Kind.ENDED, saved, f"{saved.state}: {action.reason}", **data)

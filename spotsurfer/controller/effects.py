@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from spotsurfer_wire.messages import Head
 
-from spotsurfer.model.actions import Plan, Recall
+from spotsurfer.model.actions import Plan, Recall, Rejected
 from spotsurfer.model.job import Attempt, AttemptState, Job, Wish, launch_token
 from spotsurfer.model.market import Market, Pool
 from spotsurfer.model.snapshot import InstanceSeen
@@ -35,6 +36,15 @@ FLAGS: dict[AttemptEvent, dict[str, bool]] = {
     AttemptEvent.FINAL_SAVED: {"drained": True},
     AttemptEvent.GIVEN_BACK: {"drained": False},
 }
+
+ALTERNATIVES = 2  # told beside a choice; `why` has all of them
+
+
+def passed_over(rejected: Sequence[Rejected]) -> str:
+    """The alternatives to a choice with their reasons, in a few words; "" = there was none."""
+    told = list(dict.fromkeys(f"{r.what} ({r.why})" for r in rejected))
+    more = [f"{len(told) - ALTERNATIVES} more"] if len(told) > ALTERNATIVES else []
+    return "; ".join([*told[:ALTERNATIVES], *more])
 
 
 def planned(plan: Plan, family: str, lease_seconds: float, now: datetime) -> Attempt:

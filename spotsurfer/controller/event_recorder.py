@@ -20,6 +20,7 @@ from spotsurfer.controller.machines.interruption_events import DatedNotice, Inte
 from spotsurfer.controller.observe import Observer
 from spotsurfer.model.job import HOLDS, OVER, Attempt, AttemptNumber, AttemptState, JobId
 from spotsurfer.model.market import Offer
+from spotsurfer.model.money import usd
 from spotsurfer.model.snapshot import HeadSeen, JobSeen, Snapshot
 from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.service import Moment
@@ -166,8 +167,11 @@ class EventRecorder:
         steps = list(self._price_steps(alive, snapshot.offers))
         if steps:
             with self._engine.begin() as connection:
-                for (job, attempt), price in steps:
+                for (job, attempt), old, price in steps:
                     observations.add_price(connection, job, attempt, now, price)
+                    prices: Data = {"usd_micros_per_hour_before": old, "usd_micros_per_hour": price}
+                    text = f"{usd(old)} to {usd(price)} USD an hour"
+                    timeline.add(connection, Moment(now, job, attempt, str(Kind.PRICE), text, prices))
         taken = self._taken(observer, reports, now)
         self._last.update({(r.job, r.attempt): (now, observations.kept(r)) for r in taken})
         observer.reports.noted(observer.changed)
@@ -214,7 +218,8 @@ class EventRecorder:
             if r.near_miss.killed:
                 self._kills[r.job] = self._kills.get(r.job, frozenset()) | {AttemptNumber(r.attempt)}
 
-    def _price_steps(self, alive: Sequence[Attempt], offers: Sequence[Offer]) -> Iterator[tuple[Key, int]]:
+    def _price_steps(self, alive: Sequence[Attempt], offers: Sequence[Offer]) -> Iterator[tuple[Key, int, int]]:
+        """Attempts with a new price: theirs before, and now, micro-dollars an hour."""
         now_at = {(o.pool, o.market): o.price_usd_micros_per_hour for o in offers}
         for a in alive:
             key = (a.job, a.number)
@@ -223,9 +228,9 @@ class EventRecorder:
                     steps = observations.prices(connection, [a.job]).get(key, [])
                 self._prices[key] = steps[-1][1] if steps else a.price_usd_micros_per_hour
             price = now_at.get((a.pool, a.market), self._prices[key])
-            if price != self._prices[key]:
+            if price != (before := self._prices[key]):
                 self._prices[key] = price
-                yield key, price
+                yield key, before, price
 
     def _report(self, c: Connection, interruptions: InterruptionEvents, r: Report, now: datetime) -> None:
         _, before = self._last.get((r.job, r.attempt), (now, None))

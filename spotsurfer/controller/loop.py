@@ -12,6 +12,7 @@ import structlog
 from spotsurfer_wire.store.port import StoreError
 from sqlalchemy import Engine
 
+from spotsurfer.common.timeline_words import outcome as in_words
 from spotsurfer.controller.apply import Apply
 from spotsurfer.controller.event_recorder import EventRecorder
 from spotsurfer.controller.history.spot_availability import SpotAvailability
@@ -23,7 +24,7 @@ from spotsurfer.core.decide import decide
 from spotsurfer.core.scheduling.deadline import view_of
 from spotsurfer.core.scheduling.deadline_simulation import forecast
 from spotsurfer.core.scheduling.launch import preview
-from spotsurfer.model.actions import Action, Decision, EndJob, Grant, Launch, Mark, Plan, Preview, Sweep, Terminate
+from spotsurfer.model.actions import Action, Decision, EndJob, Grant, Launch, Mark, Plan, Preview, Rejected, Sweep, Terminate
 from spotsurfer.model.errors import Conflict, ProviderError, SpotsurferError, Superseded
 from spotsurfer.model.job import Job, JobId
 from spotsurfer.model.snapshot import Snapshot
@@ -94,7 +95,7 @@ class Loop:
             chosen = self._policies
             decision = isolated(lambda s: decide(s, chosen.placement, now, chosen.purchase, chosen.interval), snapshot)
             self._alert(decision.alarms, now)
-            done, advanced = self._carry_out(decision.actions)
+            done, advanced = self._carry_out(decision)
             self._explain(decision, done, now)
             self._levels = dict(decision.levels)
             self._note(now)
@@ -107,16 +108,17 @@ class Loop:
             return floored
         return self._rightsizing.sized(snapshot, lambda seen: self._recorder.words(seen.attempts), floored.jobs, now)
 
-    def _carry_out(self, actions: Sequence[Action]) -> tuple[dict[JobId, list[str]], bool]:
+    def _carry_out(self, decision: Decision) -> tuple[dict[JobId, list[str]], bool]:
         """Carry out the actions; returns their outcomes by job, and whether a state moved on."""
         done: dict[JobId, list[str]] = defaultdict(list)
         unmarked: set[JobId] = set()
         advanced = False
-        for action in actions:
+        for action in decision.actions:
             job = getattr(action, "job", None)
             if isinstance(action, Grant) and job in unmarked:
                 continue  # this action relied on a mark that was not recorded
-            outcome = self._try(action)
+            rejected = [r for r in decision.rejected if r.job == job] if isinstance(action, Plan) else []
+            outcome = self._try(action, rejected)
             if outcome is not None and job is not None:
                 done[job].append(outcome)
                 advanced |= isinstance(action, Plan | Mark | EndJob)
@@ -124,13 +126,13 @@ class Loop:
                 unmarked.add(action.job)
         return done, advanced
 
-    def _try(self, action: Action) -> str | None:
+    def _try(self, action: Action, rejected: Sequence[Rejected]) -> str | None:
         """Carry out one action; its errors affect no other job."""
         name = type(action).__name__
         try:
             if isinstance(action, CHANGES_CLOUD):
                 self._leadership.check()
-            outcome = self._apply.carry_out(action)
+            outcome = self._apply.carry_out(action, rejected)
         except Superseded:
             raise
         except Stale as e:
@@ -151,7 +153,7 @@ class Loop:
             log.exception("action.refused", action=name, error=str(e), job=getattr(action, "job", None))
             self._aside.add(getattr(action, "job", None), e, self._clock.now())
             return None
-        log.info("action.done", action=name, job=getattr(action, "job", None), outcome=outcome)
+        log.info("action.done", action=name, job=getattr(action, "job", None), outcome=outcome, said=in_words(outcome).text)
         return outcome
 
     def _explain(self, decision: Decision, done: dict[JobId, list[str]], now: datetime) -> None:

@@ -83,6 +83,7 @@ class ControllerService:
     logins: Logins
 
     def __post_init__(self) -> None:
+        self._reports = observations.KnownReports()
         self.new_job_id = self.submission.new_job_id
         self.upload = self.submission.upload
         self.discard = self.submission.discard
@@ -167,7 +168,7 @@ class ControllerService:
             jobs = [j for j in rows.all_jobs(connection, owner) if include_ended or j.state not in ENDED]
             jobs = [j for j in jobs if not rehearses(j)]
             found = rows.attempts(connection, [j.id for j in jobs])
-            reports = observations.last_reports(connection, [j.id for j in jobs])
+            reports = self._reports.last(connection, [j.id for j in jobs])
             ports = exposed_ports.all_listens(connection)
         return [self._status(j, found[j.id], reports, ports) for j in jobs]
 
@@ -365,7 +366,7 @@ class ControllerService:
         with self.engine.connect() as connection:
             jobs = rows.all_jobs(connection, owner) if job is None else _with_rehearsals(connection, job)
             found = rows.attempts(connection, [j.id for j in jobs])
-            reports = observations.last_reports(connection, [j.id for j in jobs])
+            reports = self._reports.last(connection, [j.id for j in jobs])
             self.observer.costs.refresh(connection, found, self.clock.now())
         of = [(j, a) for j in jobs for a in found[j.id] if a.launched_at and (since is None or a.launched_at >= since)]
         return [self._cost(j, a, reports.get((a.job, a.number))) for j, a in of]

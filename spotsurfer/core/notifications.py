@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from spotsurfer.common.timeline_words import say
 from spotsurfer.common.units import counted
 from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.service import Moment
@@ -70,7 +71,7 @@ class Gathered:
     since: datetime
     count: int
     jobs: tuple[str, ...]  # the first ones
-    text: str  # of the newest
+    text: str  # the sentence of the newest
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,8 @@ def gathered(progress: Progress, moments: Sequence[tuple[int, Moment]], rules: R
         before = found.get(topic, Gathered(moment.at, 0, (), ""))
         job = str(moment.job or "")
         new = (job,) if job and job not in before.jobs and len(before.jobs) < NAMED else ()
-        found[topic] = Gathered(before.since, before.count + 1, before.jobs + new, moment.text)
+        sentence = say(moment.kind, moment.text, moment.data).text
+        found[topic] = Gathered(before.since, before.count + 1, before.jobs + new, sentence)
     return replace(progress, number=max([progress.number, *(n for n, _ in moments)]), gathered=found)
 
 

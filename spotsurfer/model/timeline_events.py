@@ -23,6 +23,7 @@ class Kind(StrEnum):
     MOVED = "moved"  # the job runs on another machine: how long it stood still
     FIT = "fit"  # whether a final save would fit the notice has changed, or how often is saved because of it
     WISH = "wish"  # hold, resume, cancel, move, checkpoint: by a user or a limit
+    PRICE = "price"  # a step in the price of the machine that a job is on
     RETRY = "retry"
     FROZEN = "frozen"  # an agent holds its job still: it can't be sure to own it
     THAWED = "thawed"

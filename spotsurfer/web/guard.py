@@ -52,8 +52,8 @@ class Door:
     token: str | None = None  # of the token file: an operator's
     access: Access | None = None
     proxy: Proxy | None = None
-    oidc: Oidc | None = None
     operators: frozenset[str] = frozenset()  # users of this host, and names that the proxy says, who are operators
+    oidc: Oidc | None = None
 
     def who(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Principal | None:
         """Who asks; None if nobody knows. Takes constant time for a wrong token."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, SecretStr
 
@@ -106,8 +107,27 @@ class TimelineQuery(BaseModel):
     wait: float = Field(0, ge=0, le=WAIT_MAX_SECONDS, description="Seconds to wait for news before an empty answer")
 
 
+class Sorting(StrEnum):
+    """An order of jobs; those that are equal stand newest first."""
+
+    AGE = "age"  # newest first
+    COST = "cost"  # dearest first
+    NAME = "name"
+    STATE = "state"  # those that wait, those that run, those that have ended
+    PRIORITY = "priority"  # highest first
+
+
+SORTED: dict[Sorting, Callable[[JobStatus], Any]] = {
+    Sorting.AGE: lambda _: 0,
+    Sorting.COST: lambda x: -x.usd_micros,
+    Sorting.NAME: lambda x: x.job.spec.name,
+    Sorting.STATE: lambda x: STATES.index(x.phase),
+    Sorting.PRIORITY: lambda x: -x.level,
+}
+
+
 class JobsQuery(BaseModel):
-    """What jobs must be like to be listed; the newest `limit` of those that are."""
+    """What jobs must be like to be listed, and their order; the first `limit` of those that are."""
 
     ended: bool = Field(True, description="Those that have ended, too")
     state: list[str] = Field([], description="Their phase or state is one of these")
@@ -115,14 +135,15 @@ class JobsQuery(BaseModel):
     name: str | None = Field(None, description="Their name; * and ? are wildcards")
     owner: str | None = Field(None, description="Who submitted them")
     project: str | None = Field(None, description="Their project; * and ? are wildcards")
-    limit: int | None = Field(None, ge=1)
+    sort: Sorting = Field(Sorting.AGE, description="Newest first, or by one of these")
+    limit: int | None = Field(None, ge=1, description="Only the first so many")
 
     def of(self, jobs: Sequence[JobStatus]) -> Sequence[JobStatus]:
         """Those of the jobs; raises UsageError for a state that none can have."""
         for word in self.state:
             if word not in STATES:
                 raise UsageError(f"The state is {word!r}. {did_you_mean(word, STATES)}")
-        return [x for x in jobs if self._wants(x)][: self.limit]
+        return sorted((x for x in jobs if self._wants(x)), key=SORTED[self.sort])[: self.limit]
 
     def _wants(self, status: JobStatus) -> bool:
         spec = status.job.spec

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, create_model
 from spotsurfer_wire.final_save_forecast import Fit
 from spotsurfer_wire.usage import Window
 
+from spotsurfer.common.timeline_words import say
 from spotsurfer.model.actions import Preview
 from spotsurfer.model.charges import ChargeLine
 from spotsurfer.model.job import Attempt, Job
@@ -32,6 +33,8 @@ from spotsurfer.ports.service import (
     Why,
 )
 
+_PARTS: dict[tuple[type, ...], dict[str, int]] = {}  # model and kinds of nouns -> which noun each field is from
+
 
 class Wire(BaseModel):
     """Base of everything sent."""
@@ -41,7 +44,10 @@ class Wire(BaseModel):
     @classmethod
     def of(cls, *nouns: object, **own: object) -> Self:
         """From the values of the nouns, the last one that has a field, and from fields of its own."""
-        parts = {name: getattr(noun, name) for noun in nouns for name in cls.model_fields if hasattr(noun, name)}
+        kinds = (cls, *map(type, nouns))
+        if kinds not in _PARTS:
+            _PARTS[kinds] = {name: i for i, noun in enumerate(nouns) for name in cls.model_fields if hasattr(noun, name)}
+        parts = {name: getattr(nouns[i], name) for name, i in _PARTS[kinds].items()}
         return cls.model_validate(parts | own)
 
 
@@ -164,9 +170,18 @@ class JobsOut(Wire):
 
 @fields_of(Moment)
 class MomentOut(Wire):
-    """One line of the timeline."""
+    """One line of the timeline. `sentence` tells it to people, `text` is what the controller recorded."""
 
     number: int
+    sentence: str
+    inner: bool
+    """A step in between, or what another line says as well."""
+
+    @classmethod
+    def of_moment(cls, number: int, moment: Moment) -> MomentOut:
+        """With its sentence."""
+        said = say(moment.kind, moment.text, moment.data)
+        return cls.of(moment, number=number, sentence=said.text, inner=said.inner)
 
 
 class TimelineOut(Wire):

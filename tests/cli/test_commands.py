@@ -103,7 +103,7 @@ def test_show_and_why(job: str, call: Call) -> None:
     assert "saved every 12 min: for a reason" in shown.out
     told = json.loads(call("show", job, "--json").out)["attempts"][0]
     assert (told["zone"], told["pace_seconds"]) == ("local-a", 720.0)
-    assert "c6i.large: 4 GiB is too little" in call("why", job).out
+    assert "\nc6i.large  4 GiB is too little\n" in call("why", job).out
     assert json.loads(call("why", job, "--json").out)[0]["rejected"][0]["what"] == "c6i.large"
 
 
@@ -141,7 +141,9 @@ def test_show_tells_what_the_name_of_an_image_is_pinned_to(job: str, controller:
 def test_show_marks_a_checkpoint_that_could_not_be_restored(job: str, controller: FakeService, call: Call) -> None:
     why = "attempt 2 on m6i.large could not restore it: a chunk is damaged"
     controller.statuses[job] = replace(controller.statuses[job], checkpoint="000001-000003", checkpoint_failed=why)
-    assert f"000001-000003; {why}" in " ".join(call("show", job).out.split())
+    assert "000001-000003; machine #2 on m6i.large could not restore it: a chunk is damaged" in " ".join(
+        call("show", job).out.split()
+    )
     assert json.loads(call("show", job, "--json").out)["checkpoint_failed"] == why
 
 
@@ -150,7 +152,7 @@ def test_watch_ends_with_the_job(job: str, controller: FakeService, call: Call) 
     controller.end(job, JobState.SUCCEEDED, 0)
     result = call("watch", job)
     assert result.code == 0
-    assert [line.split()[4] for line in result.out.splitlines()] == ["submitted", "saved", "ended"]
+    assert [line.split()[4] for line in result.out.splitlines()] == ["Submitted:", "Saved:", "Finished"]
     assert "\x1b" not in result.out, "a job may not steer the terminal"
     lines = [json.loads(line) for line in call("watch", job, "--json").out.splitlines()]
     assert [m["kind"] for m in lines] == ["submitted", "saved", "ended"]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from cli.conftest import Call
 from support.fake_service import FakeService
 
+from spotsurfer.cli.commands import show
 from spotsurfer.model.job import Job, JobState, Wish
+from spotsurfer.web.request_models import SORTED, Sorting
 
 
 @pytest.fixture
@@ -20,6 +23,8 @@ def jobs(controller: FakeService, call: Call) -> list[str]:
     ]
     controller.change(made[0], state=JobState.HELD, wish=Wish.HOLD)
     controller.end(made[1], JobState.SUCCEEDED, 0)
+    for job, changes in zip(made, ({"phase": "held", "level": 10}, {"usd_micros": 20_000}, {}), strict=True):
+        controller.statuses[job] = replace(controller.statuses[job], **changes)  # type: ignore[arg-type]
     return made
 
 
@@ -38,6 +43,14 @@ def jobs(controller: FakeService, call: Call) -> list[str]:
         (["--name", "asm"], []),
         (["--limit", "2"], [2, 1]),
         (["--name", "asm-*", "--open", "--limit", "1"], [0]),
+        (["--state", "paused"], [0]),
+        (["--sort", "age"], [2, 1, 0]),
+        (["--sort", "cost"], [1, 2, 0]),
+        (["--sort", "name"], [0, 1, 2]),
+        (["--sort", "state"], [2, 0, 1]),
+        (["--sort", "priority"], [0, 2, 1]),
+        (["--sort", "cost", "--limit", "1"], [1]),
+        (["--sort", "name", "--tag", "run=7"], [0, 2]),
     ],
 )
 def test_filters(jobs: list[str], call: Call, options: list[str], found: list[int]) -> None:
@@ -49,6 +62,19 @@ def test_a_state_that_there_is_not(jobs: list[str], call: Call) -> None:
     wrong = call("list", "--state", "runing")
     assert (wrong.code, "Did you mean 'running'?" in wrong.err) == (2, True)
     assert "No jobs are like that" in call("list", "--name", "nobody").out
+    wrong = call("list", "--sort", "costs")
+    assert (wrong.code, "Did you mean 'cost'?" in wrong.err) == (2, True)
+
+
+def test_orders_are_those_of_the_controller() -> None:
+    assert set(show.SORTS) == set(Sorting) == set(SORTED)
+
+
+def test_states_are_told_in_words(jobs: list[str], controller: FakeService, call: Call) -> None:
+    controller.change(jobs[1], exit_code=3)
+    controller.statuses[jobs[1]] = replace(controller.statuses[jobs[1]], phase="failed")
+    shown = call("list").out
+    assert "  paused  " in shown and "  failed, exit code 3  " in shown and "held" not in shown
 
 
 def test_the_age_is_told(job: str, call: Call) -> None:

@@ -70,7 +70,7 @@ def test_waiting_for_a_job_that_fails_says_its_code(controller: FakeService, cal
     result = call("submit", "--wait", "--name", "asm", "--", "prog")
     assert result.code == 16
     assert "asm-000000 failed with exit code 3: exited" in result.err
-    assert "submitted" in result.err, "the timeline is told meanwhile"
+    assert "#1   Submitted: asm" in result.err, "the timeline is told meanwhile"
 
 
 def test_a_checkpoint_that_fails_says_why(job: str, controller: FakeService, call: Call) -> None:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from cli.conftest import Call
-from spotsurfer_wire.messages import Want
 from support.fake_service import FakeService
 
 from spotsurfer.cli import printing
 from spotsurfer.core.facts.attempt_view import PHASES
-from spotsurfer.model.state_machine import AttemptEvent
-from spotsurfer.model.timeline_events import Kind
+from spotsurfer.model.job import AttemptState
 
 
 def test_no_word_is_left_out() -> None:
     assert set(printing.PHASES) == set(PHASES)
-    assert set(printing.STEPS) == set(AttemptEvent)
-    assert set(printing.KINDS) <= set(Kind)
-    assert set(printing.WANTS) <= set(Want)
+    assert set(printing.STATES) <= set(PHASES)
+    assert set(printing.MACHINES) == set(AttemptState)
 
 
 def test_columns_are_explained(job: str, call: Call) -> None:
@@ -27,25 +22,6 @@ def test_columns_are_explained(job: str, call: Call) -> None:
     assert "UNSAVED     work since the newest checkpoint" in told
     for name in printing.COLUMNS:
         assert name.upper() in header
-
-
-@pytest.mark.parametrize(
-    ("kind", "text", "data", "said"),
-    [
-        ("attempt", "epoch granted: from the beginning", {"event": "epoch granted"}, None),
-        ("granted", "owns the job, from the beginning", {}, ("handed over", "owns the job, from the beginning")),
-        ("attempt", "instance gone: the machine is gone", {"event": "instance gone"}, ("machine gone", "the machine is gone")),
-        ("attempt", "workload started", {"event": "workload started"}, ("runs", "")),
-        ("asked", "drain: its user asked for a move", {"want": "drain"}, ("told", "save and leave: its user asked for a move")),
-        ("ended", "held: by its user", {"state": "held"}, ("held", "by its user")),
-        ("ended", "active: resumed", {"state": "active"}, ("goes on", "resumed")),
-        ("ended", "failed: exit code 3", {"state": "failed"}, ("ended", "failed: exit code 3")),
-        ("saved", "live checkpoint", {}, ("saved", "live checkpoint")),
-        ("paced", "saved every 12 min", {}, ("save interval", "saved every 12 min")),
-    ],
-)
-def test_moments(kind: str, text: str, data: dict[str, Any], said: tuple[str, str] | None) -> None:
-    assert printing.of_moment({"kind": kind, "text": text, "data": data}) == said
 
 
 def test_phases_are_explained_where_they_are_read(job: str, controller: FakeService, call: Call) -> None:

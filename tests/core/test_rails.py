@@ -62,7 +62,7 @@ def test_a_preview_is_what_decide_would_do() -> None:
     shown = preview(job, world, POLICY, NOW)
     (plan,) = (a for a in decide(world, POLICY, NOW).actions if isinstance(a, Plan))
     assert shown.choices[0] == plan.offer
-    assert [(o.market, why) for o, why in shown.rejected] == [(Market.SPOT, "left alone until 12:01:00: no capacity")]
+    assert [(o.market, why) for o, why in shown.rejected] == [(Market.SPOT, "left alone until 12:01:00 UTC: no capacity")]
     assert shown.obstacle == ""
 
 

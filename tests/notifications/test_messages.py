@@ -91,7 +91,7 @@ def test_a_held_job_is_told_once_with_its_reason() -> None:
     world.wait(3600)
     (only,) = world.sent
     assert only.title == "spotsurfer: 1 job is held"
-    assert only.body == "1 job is held since 2026-03-01 12:00 UTC (assembly-1): held: its inputs can't be read"
+    assert only.body == "1 job is held since 2026-03-01 12:00 UTC (assembly-1): Paused: its inputs can't be read"
 
 
 def test_a_topic_is_silent_for_a_while_and_then_tells_the_rest() -> None:

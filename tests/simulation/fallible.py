@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from simulation import strand
@@ -9,7 +10,7 @@ from simulation.virtual import Cloud, Crash
 from sqlalchemy import Engine
 
 from spotsurfer.controller.apply import Apply
-from spotsurfer.model.actions import Action
+from spotsurfer.model.actions import Action, Rejected
 from spotsurfer.model.errors import IllegalTransition
 from spotsurfer.state.db import open_database
 
@@ -61,8 +62,8 @@ class Flaky:
 class Strict(Apply):
     """An action that the tables refuse is a bug of `decide`: in production it is logged, here it ends the run."""
 
-    def carry_out(self, action: Action) -> str:
+    def carry_out(self, action: Action, rejected: Sequence[Rejected] = ()) -> str:
         try:
-            return super().carry_out(action)
+            return super().carry_out(action, rejected)
         except IllegalTransition as e:
             raise AssertionError(f"{action}: {e}") from e

@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
+from spotsurfer_wire.messages import AgentState, Report
 
 from spotsurfer.model.job import JobId
 from spotsurfer.ports.service import Moment
-from spotsurfer.state import timeline
+from spotsurfer.state import observations, timeline
 from spotsurfer.state.db import open_database
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -35,3 +36,21 @@ def test_parts(job: str | None, after: int, since: datetime | None, last: int | 
             timeline.add(connection, Moment(NOON + timedelta(seconds=number), JobId(name), None, "saved", str(number), {}))
         told = timeline.read(connection, JobId(job) if job else None, after, since, last)
     assert [number for number, _ in told] == found
+
+
+def test_a_list_decodes_each_report_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand jobs that have ended took most of a second, at each call."""
+    decoded: list[object] = []
+    decode = observations._report
+    monkeypatch.setattr(observations, "_report", lambda doc: decoded.append(doc) or decode(doc))
+    known, jobs = observations.KnownReports(), [JobId(f"job-{i}") for i in range(5)]
+    with open_database(None).begin() as c:
+        for job in jobs:
+            observations.set_usage(c, Report(job, 1, "i-1", "0", 1, AgentState.FINISHED, 1), NOON)
+        first = known.last(c, jobs)
+        assert (len(first), len(decoded)) == (5, 5)
+        assert known.last(c, jobs) == first and len(decoded) == 5
+        observations.set_usage(c, Report(jobs[2], 1, "i-1", "0", 2, AgentState.FINISHED, 1), NOON + timedelta(seconds=1))
+        again = known.last(c, jobs[1:3])
+    assert sorted(again) == [(jobs[1], 1), (jobs[2], 1)]
+    assert (again[jobs[2], 1].sequence, len(decoded)) == (2, 6)

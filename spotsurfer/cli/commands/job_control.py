@@ -8,8 +8,8 @@ from typing import Annotated, NamedTuple
 import typer
 
 from spotsurfer.cli import follow
-from spotsurfer.cli.commands.show import current
 from spotsurfer.cli.common import SESSION, JobArgument, Wait, examples, known_jobs, timeout_seconds
+from spotsurfer.cli.follow import current
 from spotsurfer.cli.printing import complain, confirm, money, put_json, say, tell
 from spotsurfer.common.units import counted
 from spotsurfer.model.errors import (

@@ -8,16 +8,20 @@ from typing import Annotated, Any
 
 import typer
 
-from spotsurfer.cli import follow, printing
+from spotsurfer.cli import follow, printing, reasons
 from spotsurfer.cli.commands.usage import lately
-from spotsurfer.cli.common import SESSION, JobArgument, Since, examples
-from spotsurfer.cli.printing import is_quiet, money, pairs, paragraph, put, put_json, table, when
+from spotsurfer.cli.common import SESSION, JobArgument, Since, examples, known_jobs, moment_of
+from spotsurfer.cli.follow import current
+from spotsurfer.cli.printing import is_json, is_quiet, money, pairs, paragraph, put, put_json, table, when
+from spotsurfer.common.input_errors import did_you_mean
+from spotsurfer.common.timeline_words import machine_words, plainly
 from spotsurfer.common.units import counted, duration, size
-from spotsurfer.model.job import HOLDS, PRIORITIES, WAITS, AttemptState
+from spotsurfer.model.errors import UsageError
+from spotsurfer.model.job import PRIORITIES
 from spotsurfer.ports.clock import SystemClock
 from spotsurfer.web.client import Json, job_path
 
-OptionalJob = Annotated[str | None, typer.Argument(metavar="JOB", help="Only this job.", show_default=False)]
+SORTS = ("age", "cost", "name", "state", "priority")  # as the controller has them
 
 
 def add(app: typer.Typer) -> None:
@@ -25,33 +29,49 @@ def add(app: typer.Typer) -> None:
     lists = (
         "spotsurfer list",
         "spotsurfer list --state running --tag run=7",
+        "spotsurfer list --open --sort cost --limit 10",
+        "spotsurfer list --state paused --owner ada --project genomes",
         "spotsurfer list --name 'asm*' --limit 20 --json",
     )
     quietly = "spotsurfer logs $(spotsurfer list -q --limit 1)"
     app.command(name="list", epilog=f"{printing.glossary()}\n\n{examples(*lists, quietly)}")(list_jobs)
     app.command(epilog=examples("spotsurfer show assembly-3f9a1c"))(show)
-    app.command(epilog=examples("spotsurfer why assembly-3f9a1c"))(why)
-    app.command(epilog=examples("spotsurfer watch", "spotsurfer watch --since 2h", "spotsurfer watch assembly-3f9a1c"))(watch)
+    app.command(epilog=examples("spotsurfer why assembly-3f9a1c", "spotsurfer why -v --last 50 assembly-3f9a1c"))(why)
+    watches = (
+        "spotsurfer watch",
+        "spotsurfer watch assembly-3f9a1c",
+        "spotsurfer watch --since 2h assembly-3f9a1c annotation-77ab02",
+        "spotsurfer watch --all -v assembly-3f9a1c",
+        "spotsurfer watch --live assembly-3f9a1c",
+        "spotsurfer watch --tail 0 --json",
+    )
+    app.command(epilog=examples(*watches))(watch)
 
 
 def list_jobs(  # noqa: PLR0913 - one parameter an option
     *,
     only_open: Annotated[bool, typer.Option("--open", help="Leave out jobs that have ended.")] = False,
-    states: Annotated[list[str] | None, typer.Option("--state", help="Only of this phase, see below; repeatable.")] = None,
+    states: Annotated[list[str] | None, typer.Option("--state", help="Only of this state, see below; repeatable.")] = None,
     tags: Annotated[list[str] | None, typer.Option("--tag", help="Only with this tag, name=value or name; repeatable.")] = None,
     owner: Annotated[str | None, typer.Option(help="Only of this person.", show_default=False)] = None,
     project: Annotated[
         str | None, typer.Option(help="Only of this project; * and ? are wildcards.", show_default=False)
     ] = None,
     name: Annotated[str | None, typer.Option(help="Only of this name; * and ? are wildcards.", show_default=False)] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the newest so many.", show_default=False)] = None,
+    sort: Annotated[
+        str, typer.Option(help="By age (newest first), cost (dearest first), name, state or priority (highest first).")
+    ] = "age",
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many.", show_default=False)] = None,
 ) -> None:
-    """Show all jobs, newest first."""
+    """Show all jobs, newest first or as you like."""
+    if sort not in SORTS:
+        raise UsageError(f"--sort is {sort!r}. {did_you_mean(sort, SORTS)}")
     asked = {
         "ended": not only_open,
-        "state": states,
+        "state": [printing.phase_of(word) for word in states or []],
         "tag": tags,
         "name": name,
+        "sort": sort,
         "limit": limit,
         "owner": owner,
         "project": project,
@@ -70,7 +90,7 @@ def list_jobs(  # noqa: PLR0913 - one parameter an option
 
 
 def _table(jobs: list[Json]) -> None:
-    columns, rows = ["job", "phase", "machine", "cpu", "saved by", "unsaved", "spent", "age"], [_row(job) for job in jobs]
+    columns, rows = ["job", "state", "machine", "cpu", "saved by", "unsaved", "spent", "age"], [_row(job) for job in jobs]
     ranks = [str(job["level"]) for job in jobs]
     if set(ranks) != {"0"}:
         columns, rows = [*columns, "priority"], [[*row, rank] for row, rank in zip(rows, ranks, strict=True)]
@@ -81,7 +101,7 @@ def _row(job: Json) -> list[str]:
     here = current(job)
     return [
         job["id"],
-        job["phase"] + (f" ({job['exit_code']})" if job["exit_code"] else ""),
+        printing.state(job),
         f"{here['instance_type']} {here['market']}" if here else "-",
         duration(sum(a["cpu_seconds"] for a in job["attempts"])),
         (here["protection"] if here else "") or "-",
@@ -109,16 +129,6 @@ def taken(foretold: list[Json]) -> str | None:
     return "; ".join(parts) + (assumed if any(not f["measured"] for f in foretold) else "") if parts else None
 
 
-def current(job: Json) -> Json | None:
-    """The attempt that holds the job, else the one that waits, else None."""
-    attempts: list[Json] = job["attempts"]
-    for states in (HOLDS, WAITS):
-        for attempt in reversed(attempts):
-            if AttemptState(attempt["state"]) in states:
-                return attempt
-    return None
-
-
 def show(job: JobArgument) -> None:
     """Show everything about one job."""
     found = SESSION.client().get(job_path(job))
@@ -143,7 +153,7 @@ def _facts(job: Json) -> list[tuple[str, Any]]:
         ("job", job["id"]),
         ("name", job["name"]),
         ("phase", f"{phase}: {printing.PHASES[phase]}" if phase in printing.PHASES else phase),
-        ("note", job["note"]),
+        ("note", plainly(job["note"])),
         ("command", shlex.join(spec["command"])),
         ("image", _image(job)),
         ("user", spec.get("user") or ("the image's" if spec.get("image") else "root")),
@@ -162,7 +172,7 @@ def _facts(job: Json) -> list[tuple[str, Any]]:
         ("failures", f"{job['failures']} of {spec['retries']} retries used" if job["failures"] else None),
         *((f"port {p['name']}", f"{p['address'] or 'no address yet'}, {p['port']} in the job") for p in job["ports"]),
         ("suspended", f"after {duration(spec['idle_seconds'])} without work" if spec["idle_seconds"] is not None else None),
-        ("checkpoint", "; ".join(filter(None, (job["checkpoint"], job["checkpoint_failed"]))) or None),
+        ("checkpoint", "; ".join(filter(None, (job["checkpoint"], plainly(job["checkpoint_failed"])))) or None),
         ("moves", job["moves"]),
         ("pauses", _pauses(job)),
         ("spent", f"{money(job['usd_micros'])} USD (on-demand: {money(job['usd_micros_on_demand'])})"),
@@ -259,41 +269,69 @@ def _step(s: Json) -> list[str]:
 def _attempt(a: Json) -> list[str]:
     return [
         str(a["number"]),
-        a["state"],
+        printing.MACHINES[a["state"]],
         a["instance_type"],
         a["market"],
         duration(a["cpu_seconds"]),
         str(a["saves"]),
         duration(a["frozen_seconds"]),
         money(a["usd_micros"]),
-        a["reason"],
+        plainly(a["reason"]),
     ]
 
 
 def why(
     job: JobArgument,
     last: Annotated[int, typer.Option(min=1, max=1000, help="How many decisions.")] = 10,
+    steps: Annotated[bool, typer.Option("-v", "--verbose", help="Each step in between, and all that was not taken.")] = False,
 ) -> None:
-    """Explain the last decisions: what was done, what was rejected and why."""
+    """Explain why a job waits, is where it is, or moved: what was done, what was not taken and why."""
     decisions = SESSION.client().get(job_path(job, "why"), last=last)["decisions"]
     if put_json(decisions):
         return
     now = SESSION.client().get(job_path(job))
     here = current(now)
+    for sentence in reasons.standing(now):
+        paragraph(sentence)
     if here and here["unprotected"]:
         paragraph(f"It is saved by {protection(here)}.")
     if now.get("size"):
-        put(f"Its size policy: {now['size']}.")
-    if not decisions:
-        put("Nothing was decided about it yet.")
-    for decision in decisions:
-        paragraph(f"{when(decision['at'])}  {decision['note']}")
-        for done in decision["done"]:
-            paragraph(f"    done      {done}")
-        for rejected in decision["rejected"]:
-            paragraph(f"    not done  {rejected['what']}: {rejected['why']}")
+        paragraph(f"Its size policy: {now['size']}.")
+    told = [(d, lines) for d in decisions if (lines := reasons.decided(d, steps)) or (steps and d["rejected"])]
+    if rejected := [] if steps else reasons.not_taken(decisions):
+        put("\nNot taken when this was decided last:")
+        table(["what", "why"], rejected)
+    put("\nDecisions:" if told else "\nNothing was decided about it yet.")
+    for decision, lines in told:
+        for number, line in enumerate(lines or [""]):
+            paragraph(f"{when(decision['at']) if number == 0 else '':<23}  {line}", 25)
+        for r in decision["rejected"] if steps else []:
+            paragraph(f"{'':<25}not taken: {machine_words(r['what'])}: {plainly(r['why'])}", 27)
 
 
-def watch(job: OptionalJob = None, since: Since = None) -> None:
-    """Follow what happens: of one job its whole story, until it ends; of all jobs the last lines, and what comes."""
-    follow.watch(SESSION.client(), job, since)
+def watch(
+    jobs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[JOB]...", help="Only these jobs.", show_default=False, autocompletion=known_jobs),
+    ] = None,
+    *,
+    since: Since = None,
+    tail: Annotated[
+        int | None, typer.Option("--tail", "-n", min=0, help="Begin with so many moments.", show_default=False)
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Begin with the first moment there is.")] = False,
+    steps: Annotated[bool, typer.Option("-v", "--verbose", help="Each step in between, too.")] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Draw a screen and keep it new, until q; lines if there is no terminal.")
+    ] = False,
+) -> None:
+    """Follow what happens: the last moments and what comes, of all jobs, or of some until they have ended."""
+    then = moment_of(since) if since is not None else None
+    if live and not is_json():
+        from spotsurfer.cli import live as screen
+
+        if screen.possible():
+            client = SESSION.client()
+            screen.show(client, list(dict.fromkeys(follow.id_of(client, job) for job in jobs or ())))
+            return
+    follow.watch(SESSION.client(), follow.Watched(jobs or (), then, tail, everything, steps))

@@ -22,6 +22,7 @@ import structlog
 from sqlalchemy import Engine
 
 from spotsurfer import __version__
+from spotsurfer.common.timeline_words import say
 from spotsurfer.model.errors import ConfigError
 from spotsurfer.ports.clock import Clock
 from spotsurfer.ports.service import Moment
@@ -153,6 +154,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 def body_of(number: int, moment: Moment) -> bytes:
     """The event as JSON."""
     data = {"number": number, "job": moment.job, "attempt": moment.attempt, "text": moment.text, "data": moment.data}
+    data["sentence"] = say(moment.kind, moment.text, moment.data).text
     doc = {"type": f"spotsurfer.{moment.kind.replace(' ', '_')}", "timestamp": moment.at.isoformat(), "data": data}
     return json.dumps(doc, sort_keys=True).encode()
 

@@ -166,7 +166,7 @@ def choose(
         cool = cooling(offer, cooldowns, now)
         why = too_little(seen.job, offer) or wrong_gpus(seen.image_gpus, offer.gpus) or barred(seen.job, offer, limits)
         if why is None and cool is not None:
-            why = f"left alone until {cool.until:%H:%M:%S}: {cool.reason}"
+            why = f"left alone until {cool.until:%H:%M:%S} UTC: {cool.reason}"
         if why is None:
             free.append(offer)
         else:
