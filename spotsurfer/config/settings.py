@@ -20,6 +20,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from spotsurfer.common import plugins
 from spotsurfer.common.input_errors import did_you_mean, line_of
 from spotsurfer.common.units import parse_seconds, parse_usd
+from spotsurfer.config.budgets_section import BudgetSection, distinct
 from spotsurfer.config.costs_section import CostsSection
 from spotsurfer.config.paths import SOCKET_NAME, find_config, read_config, usual_data_dir
 from spotsurfer.core.scheduling.rightsizing import SizeRules
@@ -351,6 +352,7 @@ class Settings(BaseSettings):
     ssh: SshSection = Field(default_factory=SshSection)
     runtime: RuntimeSection = Field(default_factory=RuntimeSection)
     costs: CostsSection = Field(default_factory=CostsSection)
+    budgets: Annotated[tuple[BudgetSection, ...], AfterValidator(distinct)] = ()
 
     @classmethod
     def settings_customise_sources(

@@ -37,9 +37,11 @@ from spotsurfer.model.actions import (
     Retry,
     SetWish,
     Sweep,
+    TellBudget,
     Terminate,
     action_id,
 )
+from spotsurfer.model.budgets import USED_UP
 from spotsurfer.model.errors import CredentialsExpired, ProviderError, Throttled
 from spotsurfer.model.job import Attempt, AttemptNumber, AttemptState, InstanceId, Job, JobId, JobState, Wish, launch_token
 from spotsurfer.model.state_machine import ATTEMPT, AttemptEvent, JobEvent
@@ -47,8 +49,8 @@ from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.clock import Clock
 from spotsurfer.ports.provider import InstanceView, LaunchPlan
 from spotsurfer.ports.service import Moment
+from spotsurfer.state import budgets, journal, observations, timeline
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import journal, observations, timeline
 from spotsurfer.store.head_logs import HeadLogs, written_at
 
 UNKNOWN_MAX = 5  # inconclusive answers before an order is given up
@@ -118,6 +120,7 @@ class Apply:
             Retry: lambda a: lambda c: (self._retry(c, a), None),
             SetWish: lambda a: lambda c: (self._wish(c, a), None),
             Sweep: self._sweep,
+            TellBudget: lambda a: lambda c: (self._tell_budget(c, a), None),
         }
         return handlers[type(action)](action)
 
@@ -359,6 +362,13 @@ class Apply:
         saved = rows.save_job(c, changed)
         held_by = {"held_by": str(saved.held_by)} if action.wish is Wish.HOLD else {}
         return self._say(c, Kind.WISH, saved, action.reason, wish=str(action.wish) if action.wish else None, **held_by)
+
+    def _tell_budget(self, c: Connection, action: TellBudget) -> str:
+        b = action.budget
+        budgets.tell(c, b, action.begins, action.shares, self.clock.now())
+        amounts = {"share": action.share, "spent_usd_micros": action.spent_usd_micros, "usd_micros": b.usd_micros}
+        used_up = USED_UP in action.shares
+        return self._say(c, Kind.BUDGET, None, action.reason, scope=b.scope, per=str(b.per), used_up=used_up, **amounts)
 
     def _sweep(self, action: Sweep) -> Effect:
         self.clouds.at(action.provider).terminate(action.instance)

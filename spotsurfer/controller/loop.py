@@ -58,7 +58,7 @@ class Loop:
     ) -> None:
         self._engine = engine
         self._observer = observer
-        self._apply = apply
+        self.apply = apply
         self._policies = policies
         self._spot_availability = SpotAvailability(engine)
         self._alarms: dict[str, datetime] = {}  # alarm -> when it was last reported
@@ -130,7 +130,7 @@ class Loop:
         try:
             if isinstance(action, CHANGES_CLOUD):
                 self._leadership.check()
-            outcome = self._apply.carry_out(action)
+            outcome = self.apply.carry_out(action)
         except Superseded:
             raise
         except Stale as e:

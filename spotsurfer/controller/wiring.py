@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from spotsurfer.controller.jobs.end_hooks import Hooks
 from spotsurfer.controller.jobs.exposed_ports import FrontDoors, Sources
 from spotsurfer.controller.jobs.partial_outputs import Partials
 from spotsurfer.controller.jobs.rightsizing import Sizes
+from spotsurfer.controller.jobs.scope_budgets import ScopeBudgets
 from spotsurfer.controller.jobs.secrets import Vault
 from spotsurfer.controller.jobs.submission import Submission
 from spotsurfer.controller.loop import Loop, Policies
@@ -43,18 +44,22 @@ from spotsurfer.controller.machines.ssh_access import Logins
 from spotsurfer.controller.machines.store_credentials import Renewals
 from spotsurfer.controller.machines.user_data import Machines
 from spotsurfer.controller.observe import Observer
+from spotsurfer.controller.reload import Reloader
 from spotsurfer.controller.schedule import Repeated, Schedule
 from spotsurfer.controller.service import ControllerService
 from spotsurfer.core.scheduling.deadline import USUAL_SECONDS
 from spotsurfer.ingress.listener import Listener
 from spotsurfer.ledger.costs import Costs
+from spotsurfer.model.budgets import Budget
 from spotsurfer.model.errors import ConfigError, DiskFull, StoreOwned, StoreUnwritable
 from spotsurfer.model.job import SIZE_OFF
+from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.clock import Clock, SystemClock
 from spotsurfer.ports.policies import parameters_of
 from spotsurfer.ports.provider import ProviderHost
+from spotsurfer.ports.service import Moment
 from spotsurfer.recovery import restore
-from spotsurfer.state import journal
+from spotsurfer.state import journal, timeline
 from spotsurfer.state.db import first_time, lock_state, new_family, open_database
 from spotsurfer.store import master_key
 from spotsurfer.store.agent_reports import ImageDigests, Reports
@@ -69,6 +74,9 @@ TIDY_SECONDS = 5.0  # between two looks for rehearsals that are over
 LISTING_SECONDS = 2.0  # at least between two listings of the cloud: looks in quick succession concern the store
 
 
+LIMITS_OF_OTHERS = ("advice_moves", "gpus_shared", "checkpoint_seconds")  # of the clouds, and of [agent]
+
+
 @dataclass
 class Controller:
     """Everything of one controller process."""
@@ -80,6 +88,7 @@ class Controller:
     operations: Operations
     front: Listener
     access: AccessControl
+    reloader: Reloader
     stopped: threading.Event
     failure: list[BaseException]
     _lock: int
@@ -181,6 +190,9 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         failure.append(error)
         stopped.set()
 
+    scope_budgets = ScopeBudgets(engine, clock, lambda: observer.costs, lambda: schedule.poke(), _budgets(settings))
+    observer.budgets = scope_budgets.seen
+    reloader = Reloader(settings, lambda text: _say(engine, clock, text))
     schedule = Schedule(loop.tick, (own.tick_seconds, own.hurry_seconds), fatal)
     hooks.again()
 
@@ -235,9 +247,73 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         partials=Partials(engine, store, reports),
         images=ImageDigests(store),
         logins=logins,
+        scope_budgets=scope_budgets,
+        reloader=reloader,
     )
     access = AccessControl(engine, clock)
-    return Controller(service, loop, schedule, background, operations, front, access, stopped, failure, lock)
+    _reload(reloader, service, hooks, collection, lambda new: _costs(new, engine, clouds, clock))
+    return Controller(service, loop, schedule, background, operations, front, access, reloader, stopped, failure, lock)
+
+
+def _budgets(settings: Settings) -> list[Budget]:
+    return [b.as_budget() for b in settings.budgets]
+
+
+def _say(engine: Engine, clock: Clock, text: str) -> None:
+    with engine.begin() as connection:
+        timeline.add(connection, Moment(clock.now(), None, None, str(Kind.CONTROLLER), text))
+
+
+# Machines that run know these, or objects were made with them.
+OF_START = frozenset({"limits.lease_seconds", "limits.refusal_seconds"})
+
+
+def _reload(
+    reloader: Reloader,
+    service: ControllerService,
+    hooks: Hooks,
+    collection: CheckpointGc,
+    costs: Callable[[Settings], Costs],
+) -> None:
+    """What may change while the controller runs; see `Reloader`. The front door of the API adds its own."""
+    observer, apply, submission = service.observer, service.loop.apply, service.submission
+
+    def limits(new: Settings) -> Callable[[], None]:
+        stays = {f: getattr(observer.limits, f) for f in ("lease_seconds", "refusal_seconds", *LIMITS_OF_OTHERS)}
+        wanted, asked = replace(new.limits.as_limits(), **stays), new.limits
+
+        def begin() -> None:
+            observer.limits = service.limits = wanted
+            submission.limits = asked.as_limits()
+            apply.first_cooldown_seconds = asked.cooldown_seconds
+            service.commands.poke()
+
+        return begin
+
+    def budgets(new: Settings) -> Callable[[], None]:
+        wanted = _budgets(new)
+
+        def begin() -> None:
+            service.scope_budgets.configured = wanted
+            service.commands.poke()
+
+        return begin
+
+    def prices(new: Settings) -> Callable[[], None]:
+        wanted = costs(new)
+        return lambda: setattr(observer, "costs", wanted)
+
+    def of(section: str) -> set[str]:
+        return {f"{section}.{key}" for key in type(getattr(reloader.settings, section)).model_fields}
+
+    reloader.on(of("limits") - OF_START, limits)
+    reloader.on({"budgets"}, budgets)
+    reloader.on(of("costs"), prices)
+    reloader.on({"hooks.on_end"}, lambda new: lambda: setattr(hooks, "for_all", tuple(new.hooks.on_end)))
+    reloader.on(
+        of("retention") - {"retention.every", "retention.wait"},
+        lambda new: lambda: setattr(collection, "retention", new.retention),
+    )
 
 
 def _close(settings: Settings) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
+from spotsurfer.model.budgets import Budget
 from spotsurfer.model.job import AttemptNumber, HeldBy, InstanceId, JobId, Wish
 from spotsurfer.model.market import Offer
 from spotsurfer.model.state_machine import AttemptEvent, JobEvent
@@ -152,6 +154,18 @@ class SetWish:
 
 
 @dataclass(frozen=True, slots=True)
+class TellBudget:
+    """A budget passed these shares of its amount in the time from `begins` on, or is used up. It is told once, in `reason`."""
+
+    budget: Budget
+    begins: datetime | None
+    shares: tuple[int, ...]  # in percent; USED_UP: it holds its jobs from now on
+    share: int  # the highest that was passed
+    spent_usd_micros: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Sweep:
     """End an instance of our family that belongs to no attempt of ours."""
 
@@ -160,7 +174,23 @@ class Sweep:
     reason: str
 
 
-Action = Plan | Launch | Grant | GiveBack | Ask | Pace | Mark | Terminate | Recall | Close | EndJob | Retry | SetWish | Sweep
+Action = (
+    Plan
+    | Launch
+    | Grant
+    | GiveBack
+    | Ask
+    | Pace
+    | Mark
+    | Terminate
+    | Recall
+    | Close
+    | EndJob
+    | Retry
+    | SetWish
+    | Sweep
+    | TellBudget
+)
 
 
 def action_id(action: Action) -> str:
@@ -168,6 +198,8 @@ def action_id(action: Action) -> str:
     match action:
         case Sweep(instance=i):
             return f"sweep/{i}"
+        case TellBudget(budget=b, shares=s):
+            return f"budget/{b.scope}/{b.per}/{','.join(map(str, s))}"
         case (
             Plan(job=j, attempt=a)
             | Launch(job=j, attempt=a)

@@ -42,11 +42,12 @@ BODIES: dict[str, Any] = {
     "new_id": {"name": "x"},
     "plan": {"spec": SPEC},
     "store_work": {},
+    "set_scope_budget": {"scope": "all", "usd_micros": 1},
     "make_token": {"owner": "x", "role": "user"},
 }
 PATHS = {"job": HERS, "path": "a", "stream": "out", "number": NUMBER, "checkpoint": "1", "what": "stats", "id": "1"}
 # What answers a user about all jobs, or about nobody's.
-OPEN_TO_USERS = {"info", "new_id", "jobs", "timeline", "costs", "charges", "report", "spots", "plan", "me"}
+OPEN_TO_USERS = {"info", "new_id", "jobs", "timeline", "costs", "charges", "report", "spots", "plan", "me", "budgets"}
 OPEN_TO_VIEWERS = {"plan"}  # of what is no GET: it keeps nothing
 
 

@@ -10,7 +10,7 @@ import typer
 from spotsurfer.cli import follow
 from spotsurfer.cli.commands.show import current
 from spotsurfer.cli.common import SESSION, JobArgument, Wait, examples, known_jobs, timeout_seconds
-from spotsurfer.cli.printing import complain, confirm, money, put_json, say, tell
+from spotsurfer.cli.printing import complain, confirm, put_json, say, tell
 from spotsurfer.common.units import counted
 from spotsurfer.model.errors import (
     Conflict,
@@ -60,10 +60,6 @@ def add(app: typer.Typer) -> None:
         epilog=examples("spotsurfer priority assembly-3f9a1c high", "spotsurfer priority assembly-3f9a1c -5"),
         context_settings={"ignore_unknown_options": True},  # a number below zero is none
     )(priority)
-    app.command(
-        epilog=examples("spotsurfer budget assembly-3f9a1c 25", "spotsurfer budget assembly-3f9a1c none"),
-        context_settings={"ignore_unknown_options": True},
-    )(budget)
     app.command(
         epilog=examples("spotsurfer cancel assembly-3f9a1c", "spotsurfer cancel --tag run=7", "spotsurfer cancel --all")
     )(cancel)
@@ -265,22 +261,6 @@ def priority(
         raise UsageError(f"The priority {e}.") from None
     answer = SESSION.client().put(job_path(job, "priority"), {"priority": wanted})
     say(answer, f"{answer['job']} has priority {answer['priority']} from now on.")
-
-
-def budget(
-    job: JobArgument,
-    usd: Annotated[str, typer.Argument(metavar="USD", help="US dollars in all, like 25 or 0.50; or none.", show_default=False)],
-) -> None:
-    """Change what the job may cost in all; it is held before that is passed. One that is held for it wants `resume`, too."""
-    from spotsurfer.common.units import parse_usd
-
-    try:
-        wanted = None if usd == "none" else parse_usd(usd)
-    except ValueError as e:
-        raise UsageError(f"The budget {e}, or none.") from None
-    answer = SESSION.client().put(job_path(job, "budget"), {"usd_micros": wanted})
-    limit = f"may cost {money(wanted)} USD in all from now on" if wanted is not None else "has no budget of its own any more"
-    say(answer, f"{answer['job']} {limit}.")
 
 
 def cancel(

@@ -1,9 +1,9 @@
-"""`serve` and `doctor`: what an operator does on the controller's host."""
+"""`serve`, `reload` and `doctor`: what an operator does on the controller's host."""
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +14,7 @@ from spotsurfer.cli.printing import complain, put, put_json, table, tell
 from spotsurfer.model.errors import HostUnfit, SpotsurferError
 
 if TYPE_CHECKING:
-    from spotsurfer.config.settings import Settings
+    from spotsurfer.config.settings import AccessSection, Settings
     from spotsurfer.controller.wiring import Controller
     from spotsurfer.web.server import Endpoint
 
@@ -24,13 +24,14 @@ LOOPBACK = ("127.", "::1", "localhost")  # prefixes of addresses that only this 
 def add(app: typer.Typer) -> None:
     """Register the commands of this file."""
     app.command(epilog=examples("spotsurfer serve", "spotsurfer serve --config /etc/spotsurfer/config.toml"))(serve)
+    app.command(epilog=examples("spotsurfer reload", "systemctl reload spotsurfer"))(reload)
     app.command(epilog=examples("spotsurfer doctor", "spotsurfer doctor --config ~/spotsurfer.toml --json"))(doctor)
 
 
 def serve(
     config: Config = None, once: Annotated[bool, typer.Option("--once", help="One look at the world, then end.")] = False
 ) -> None:
-    """Run the controller until SIGTERM or Ctrl-C. Jobs go on without it."""
+    """Run the controller until SIGTERM or Ctrl-C. Jobs go on without it. SIGHUP does what `reload` does."""
     from spotsurfer_wire.linux.memory import return_memory
 
     return_memory()  # before there are threads
@@ -38,13 +39,14 @@ def serve(
 
     from spotsurfer.common import log_setup
     from spotsurfer.controller.wiring import build
-    from spotsurfer.web.server import outlive_terminal
+    from spotsurfer.web.server import on_hangup
     from spotsurfer.web.server import serve as answer
 
     settings = SESSION.settings(config)
     log_setup.set_up(settings.controller.log_level, settings.controller.log_format)
-    outlive_terminal()
+    on_hangup(lambda: None)  # until it can reload
     controller = build(settings)
+    controller.reloader.load = lambda: SESSION.settings(config)
     if once:
         try:
             controller.loop.tick()
@@ -55,6 +57,7 @@ def serve(
     try:
         endpoints = _endpoints(settings, controller)
         controller.start()
+        on_hangup(controller.reloader.reload)
         log.info("serve.started", data_dir=str(settings.controller.data_dir), store=settings.store_url)
         answer(endpoints, controller.stopped, lambda: log.info("serve.listening", socket=str(settings.socket_path)))
         log.info("serve.stopping")
@@ -74,20 +77,35 @@ def _endpoints(settings: Settings, controller: Controller) -> list[Endpoint]:
     from spotsurfer.web.server import Endpoint, tcp_socket, tls_context, unix_socket
 
     rules, makers, operators = settings.access, Makers(), frozenset(settings.access.operators)
+
+    def proxy_of(rules: AccessSection) -> Proxy | None:
+        networks = [ipaddress.ip_network(x) for x in rules.proxy_addresses]
+        return None if rules.proxy_header is None else Proxy(rules.proxy_header, networks)
+
     here = Door(access=controller.access, operators=operators)
     found = [Endpoint(make_app(controller.service, here, makers=makers), unix_socket(settings.socket_path, rules.socket_group))]
     listen, tls = settings.controller.listen, tls_context(settings.controller.tls_certificate, settings.controller.tls_key)
     if listen is not None:
-        networks = [ipaddress.ip_network(x) for x in rules.proxy_addresses]
-        proxy = None if rules.proxy_header is None else Proxy(rules.proxy_header, networks)
         app = make_app(
             controller.service,
-            Door(load_token(settings.token_path), controller.access, proxy, operators),
+            Door(load_token(settings.token_path), controller.access, proxy_of(rules), operators),
             makers=makers,
             allow_on_end=settings.hooks.allow_remote,
             allow_fetch=settings.secrets.allow_remote,
         )
         found.append(Endpoint(app, tcp_socket(listen), tls))
+
+    def doors(new: Settings) -> Callable[[], None]:
+        proxy = proxy_of(new.access)
+
+        def begin() -> None:
+            for door in (e.app.state.door for e in found):
+                door.operators = frozenset(new.access.operators)
+                door.proxy = None if door.token is None else proxy
+
+        return begin
+
+    controller.reloader.on({"access.operators", "access.proxy_header", "access.proxy_addresses"}, doors)
     for place, advice in _open_to_network(listen if tls is None else None, settings.front.address):
         structlog.get_logger(room="serve").warning("serve.open-to-network", listen=place, advice=advice)
     return found
@@ -101,6 +119,18 @@ def _open_to_network(listen: str | None, front: str) -> Iterator[tuple[str, str]
         yield listen, "HTTP without TLS: put a TLS proxy or an SSH tunnel in front"
     if not front.startswith(LOOPBACK):
         yield front, "whoever reaches a job's port there can wake the job, and speaks to the job itself"
+
+
+def reload() -> None:
+    """Let the controller read its configuration again: what may change while it runs counts at once. The rest is named.
+
+    It reads the file that it was started with. A wrong one changes nothing, and the line is named.
+    """
+    answer = SESSION.client().post("/v1/reload")
+    put_json(answer)
+    put(f"Changed: {', '.join(answer['changed'])}." if answer["changed"] else "Nothing changed.")
+    if answer["restart"]:
+        put(f"Changes with the next start of the controller: {', '.join(answer['restart'])}.")
 
 
 def doctor(config: Config = None) -> None:
