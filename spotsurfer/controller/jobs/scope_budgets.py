@@ -11,6 +11,7 @@ from spotsurfer.core.scheduling.budgets import held_by
 from spotsurfer.jobspec.validate import INTEGER_MAX
 from spotsurfer.ledger.costs import Costs
 from spotsurfer.model.budgets import (
+    EVERYTHING,
     SCOPE,
     SCOPES_TEXT,
     USED_UP,
@@ -72,10 +73,10 @@ class ScopeBudgets:
             seen = self._seen(connection, [*live.values()], self._clock.now())
             open_jobs = jobs.open_jobs(connection)
             theirs = jobs.all_jobs(connection, owner) if owner is not None else ()
-        mine = {f"owner:{owner}"}.union(*(scopes_of(j) for j in theirs)) - {"all"}
+        mine = {EVERYTHING, f"owner:{owner}"}.union(*(scopes_of(j) for j in theirs))
         configured = {(b.scope, b.per) for b in self.configured}
         found = []
-        for s in sorted(seen, key=lambda s: (s.budget.scope != "all", s.budget.scope, [*Per].index(s.budget.per))):
+        for s in sorted(seen, key=lambda s: (s.budget.scope != EVERYTHING, s.budget.scope, [*Per].index(s.budget.per))):
             b, set_by_command = s.budget, live.get((s.budget.scope, s.budget.per))
             if owner is not None and b.scope not in mine:
                 continue
