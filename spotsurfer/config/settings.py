@@ -426,7 +426,7 @@ class _Source:
         names = {name.upper() for name in self.environment}
         if variable in names:
             return f"Environment variable {variable}"
-        section = ".".join(key[:-1])
+        section = ".".join(part for part in key[:-1] if not part.isdigit())
         place = f"[{section}] {key[-1]}" if section else f"[{key[-1]}]"
         line = line_of(self.text, key)
         return f"{self.path}{f' line {line}' if line else ''}: {place}" if self.path else place
@@ -481,6 +481,8 @@ def _known(section: tuple[str, ...]) -> list[str]:
     if not section:
         return list(Settings.model_fields)
     kind: Any = Settings.model_fields[section[0]].annotation
+    if get_args(kind):  # [[section]]
+        kind, section = get_args(kind)[0], section[1:]
     for name in section[1:]:
         if isinstance(kind, type) and issubclass(kind, BaseModel) and name in kind.model_fields:
             kind = next(iter(get_args(kind.model_fields[name].annotation)), None)  # a list of tables: of one of them
