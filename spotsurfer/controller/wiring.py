@@ -301,6 +301,8 @@ def _reload(
 
     def prices(new: Settings) -> Callable[[], None]:
         wanted = costs(new)
+        with service.engine.connect() as connection:
+            wanted.refresh(connection, {}, service.clock.now())
         return lambda: setattr(observer, "costs", wanted)
 
     def of(section: str) -> set[str]:

@@ -126,8 +126,8 @@ def test_a_machine_is_ordered_only_if_the_money_lasts_to_release_it_again() -> N
 def test_a_job_without_money_takes_no_machine_from_another() -> None:
     """Priority counts for nothing if the budget lets the job have no machine."""
     saved = an_agent(protection="criu", fit=FitSeen(2.0, 10.0, 0.0))
-    long_ago = {"since": ago(500), "granted_at": ago(505), "planned_at": ago(520)}
-    low = replace(job("low", "bob", attempts=[an_attempt(**long_ago)]), agents={1: saved})
+    runs = an_attempt(since=ago(500), granted_at=ago(505), planned_at=ago(520))
+    low = replace(job("low", "bob", attempts=[runs]), agents={1: saved})
     high = job("high", state=JobState.QUEUED, spec={"priority": 10})
 
     def asked(of: Any) -> list[str]:

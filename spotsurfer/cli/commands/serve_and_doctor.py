@@ -71,6 +71,7 @@ def serve(
 def _endpoints(settings: Settings, controller: Controller) -> list[Endpoint]:
     import structlog
 
+    from spotsurfer.common import log_setup
     from spotsurfer.web.access import Makers
     from spotsurfer.web.app import load_token, make_app
     from spotsurfer.web.guard import Door, Proxy
@@ -105,6 +106,18 @@ def _endpoints(settings: Settings, controller: Controller) -> list[Endpoint]:
 
         return begin
 
+    def remote(new: Settings) -> Callable[[], None]:
+        def begin() -> None:
+            for state in (e.app.state for e in found if e.app.state.door.token is not None):
+                state.allow_on_end, state.allow_fetch = new.hooks.allow_remote, new.secrets.allow_remote
+
+        return begin
+
+    def level(new: Settings) -> Callable[[], None]:
+        return lambda: log_setup.set_up(new.controller.log_level, new.controller.log_format)
+
+    controller.reloader.on({"controller.log_level", "controller.log_format"}, level)
+    controller.reloader.on({"hooks.allow_remote", "secrets.allow_remote"}, remote)
     controller.reloader.on({"access.operators", "access.proxy_header", "access.proxy_addresses"}, doors)
     for place, advice in _open_to_network(listen if tls is None else None, settings.front.address):
         structlog.get_logger(room="serve").warning("serve.open-to-network", listen=place, advice=advice)
