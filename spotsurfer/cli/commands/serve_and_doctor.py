@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +16,7 @@ from spotsurfer.model.errors import HostUnfit, SpotsurferError
 if TYPE_CHECKING:
     from spotsurfer.config.settings import AccessSection, Settings
     from spotsurfer.controller.wiring import Controller
+    from spotsurfer.web.guard import Proxy
     from spotsurfer.web.server import Endpoint
 
 LOOPBACK = ("127.", "::1", "localhost")  # prefixes of addresses that only this host reaches
@@ -71,17 +72,12 @@ def serve(
 def _endpoints(settings: Settings, controller: Controller) -> list[Endpoint]:
     import structlog
 
-    from spotsurfer.common import log_setup
     from spotsurfer.web.access import Makers
     from spotsurfer.web.app import load_token, make_app
-    from spotsurfer.web.guard import Door, Proxy
+    from spotsurfer.web.guard import Door
     from spotsurfer.web.server import Endpoint, tcp_socket, tls_context, unix_socket
 
     rules, makers, operators = settings.access, Makers(), frozenset(settings.access.operators)
-
-    def proxy_of(rules: AccessSection) -> Proxy | None:
-        networks = [ipaddress.ip_network(x) for x in rules.proxy_addresses]
-        return None if rules.proxy_header is None else Proxy(rules.proxy_header, networks)
 
     here = Door(access=controller.access, operators=operators)
     found = [Endpoint(make_app(controller.service, here, makers=makers), unix_socket(settings.socket_path, rules.socket_group))]
@@ -89,26 +85,47 @@ def _endpoints(settings: Settings, controller: Controller) -> list[Endpoint]:
     if listen is not None:
         app = make_app(
             controller.service,
-            Door(load_token(settings.token_path), controller.access, proxy_of(rules), operators),
+            Door(load_token(settings.token_path), controller.access, _proxy(rules), operators),
             makers=makers,
             allow_on_end=settings.hooks.allow_remote,
             allow_fetch=settings.secrets.allow_remote,
         )
         found.append(Endpoint(app, tcp_socket(listen), tls))
 
+    _reload(controller, found)
+    for place, advice in _open_to_network(listen if tls is None else None, settings.front.address):
+        structlog.get_logger(room="serve").warning("serve.open-to-network", listen=place, advice=advice)
+    return found
+
+
+def _proxy(rules: AccessSection) -> Proxy | None:
+    from spotsurfer.web.guard import Proxy
+
+    networks = [ipaddress.ip_network(x) for x in rules.proxy_addresses]
+    return None if rules.proxy_header is None else Proxy(rules.proxy_header, networks)
+
+
+def _reload(controller: Controller, endpoints: Sequence[Endpoint]) -> None:
+    """What else may change while the controller runs: who is let in, what they may bring along, and what is logged."""
+    from spotsurfer.common import log_setup
+
+    states = [e.app.state for e in endpoints]
+    over_tcp = [state for state in states if state.door.token is not None]
+
     def doors(new: Settings) -> Callable[[], None]:
-        proxy = proxy_of(new.access)
+        proxy, operators = _proxy(new.access), frozenset(new.access.operators)
 
         def begin() -> None:
-            for door in (e.app.state.door for e in found):
-                door.operators = frozenset(new.access.operators)
-                door.proxy = None if door.token is None else proxy
+            for state in states:
+                state.door.operators = operators
+            for state in over_tcp:
+                state.door.proxy = proxy
 
         return begin
 
     def remote(new: Settings) -> Callable[[], None]:
         def begin() -> None:
-            for state in (e.app.state for e in found if e.app.state.door.token is not None):
+            for state in over_tcp:
                 state.allow_on_end, state.allow_fetch = new.hooks.allow_remote, new.secrets.allow_remote
 
         return begin
@@ -116,12 +133,9 @@ def _endpoints(settings: Settings, controller: Controller) -> list[Endpoint]:
     def level(new: Settings) -> Callable[[], None]:
         return lambda: log_setup.set_up(new.controller.log_level, new.controller.log_format)
 
-    controller.reloader.on({"controller.log_level", "controller.log_format"}, level)
-    controller.reloader.on({"hooks.allow_remote", "secrets.allow_remote"}, remote)
     controller.reloader.on({"access.operators", "access.proxy_header", "access.proxy_addresses"}, doors)
-    for place, advice in _open_to_network(listen if tls is None else None, settings.front.address):
-        structlog.get_logger(room="serve").warning("serve.open-to-network", listen=place, advice=advice)
-    return found
+    controller.reloader.on({"hooks.allow_remote", "secrets.allow_remote"}, remote)
+    controller.reloader.on({"controller.log_level", "controller.log_format"}, level)
 
 
 def _open_to_network(listen: str | None, front: str) -> Iterator[tuple[str, str]]:
