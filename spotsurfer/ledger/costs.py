@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from itertools import pairwise
 from math import ceil
+from sys import intern
 
 from sqlalchemy import Connection
 
@@ -248,7 +249,9 @@ class Costs:
     def pay_for(self, jobs: Iterable[Job]) -> None:
         """Count rehearsals among these jobs for their parents, and all of them for their scopes."""
         jobs = list(jobs)
-        self._scopes |= {j.id: scopes_of(j) for j in jobs if j.id not in self._scopes}
+        self._scopes |= {
+            j.id: tuple(map(intern, scopes_of(j))) for j in jobs if j.id not in self._scopes
+        }  # kept of ended ones, too
         self._payer |= {j.id: j.parent.job for j in jobs if j.parent is not None and j.parent.rehearsal}
 
     def of(self, key: Key) -> AttemptCost:
