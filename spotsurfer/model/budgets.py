@@ -18,8 +18,8 @@ WARN_AT = (50, 80, 100)
 USED_UP = 0  # in the place of a share: the budget holds its jobs
 DAY = timedelta(days=1)
 # Names hold no line breaks, so that a scope is one word of a command.
-SCOPE = re.compile(r"all|(?:owner|project):.{1,200}|tag:[^=]{1,100}=.{0,200}")
-SCOPES_TEXT = "all, owner:NAME, project:NAME or tag:NAME=VALUE"
+SCOPE = re.compile(r"all|(?:owner|project|job):.{1,200}|tag:[^=]{1,100}=.{0,200}")
+SCOPES_TEXT = "all, owner:NAME, project:NAME, tag:NAME=VALUE or job:ID"
 
 
 class Per(StrEnum):
@@ -93,7 +93,7 @@ class BudgetStatus:
 def scopes_of(job: Job) -> tuple[str, ...]:
     """The scopes that a job belongs to."""
     spec = job.spec
-    named = [f"{kind}:{name}" for kind, name in (("owner", job.owner), ("project", spec.project)) if name]
+    named = [f"{kind}:{name}" for kind, name in (("job", job.id), ("owner", job.owner), ("project", spec.project)) if name]
     return EVERYTHING, *named, *(f"tag:{name}={value}" for name, value in spec.tags.items())
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from spotsurfer.model.budgets import Budget, BudgetStatus, Per
+from spotsurfer.model.budgets import SCOPES_TEXT, Budget, BudgetStatus, Per
 from spotsurfer.ports.service import Reloaded
 from spotsurfer.web import response_models as m
 from spotsurfer.web.access_routes import Who
@@ -18,7 +18,7 @@ from spotsurfer.web.routes import Controller
 router = APIRouter(
     prefix="/v1", responses={"4XX": {"model": m.ErrorBody}, "5XX": {"model": m.ErrorBody}, 422: {"model": m.ErrorBody}}
 )
-Scope = Annotated[str, Query(max_length=400, description="all, owner:NAME, project:NAME or tag:NAME=VALUE")]
+Scope = Annotated[str, Query(max_length=400, description=SCOPES_TEXT)]
 
 
 class ScopeBudgetBody(Asked):

@@ -73,7 +73,15 @@ def test_machines_that_are_being_released_count_until_they_are_gone() -> None:
 
 @pytest.mark.parametrize(
     ("scope", "holds"),
-    [("all", True), (MINE, True), (OTHERS, False), ("project:x", True), ("tag:run=7", True), ("tag:run=8", False)],
+    [
+        ("all", True),
+        (MINE, True),
+        (OTHERS, False),
+        ("project:x", True),
+        ("tag:run=7", True),
+        ("tag:run=8", False),
+        ("job:one", True),
+    ],
 )
 def test_a_scope_holds_its_own_jobs(scope: str, holds: bool) -> None:
     one = job("one", spec={"project": "x", "tags": {"run": "7"}}, state=JobState.QUEUED)
@@ -220,7 +228,7 @@ NAMES = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_si
 @given(NAMES, NAMES, st.dictionaries(NAMES.filter(lambda s: "=" not in s), NAMES, max_size=3))
 def test_each_scope_of_a_job_can_be_given_a_budget(owner: str, project: str, tags: dict[str, str]) -> None:
     found = scopes_of(a_job({"project": project, "tags": tags}, owner=owner))
-    assert len(set(found)) == 3 + len(tags)
+    assert len(set(found)) == 4 + len(tags)
     assert all(SCOPE.fullmatch(scope) for scope in found)
 
 

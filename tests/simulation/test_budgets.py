@@ -16,6 +16,7 @@ from simulation.seeds import seeds
 from simulation.world import LIMITS, World
 
 from spotsurfer.controller.jobs.scope_budgets import ScopeBudgets
+from spotsurfer.core.facts.attempt_view import phase
 from spotsurfer.model.budgets import Budget, Per
 from spotsurfer.model.errors import Conflict
 from spotsurfer.model.job import OVER, AttemptState, HeldBy, Job, JobId, JobState, Wish
@@ -101,6 +102,7 @@ def test_it_holds_what_runs_and_what_waits_until_it_is_raised() -> None:
     for number in range(4):
         job = world.job(number)
         assert job.held_by is HeldBy.BUDGET
+        assert phase(job, world.attempts[job.id]) == "held", "suspended jobs sleep until somebody connects to them"
         assert f"the budget of {SCOPE}, {usd(AMOUNT)} USD in all, is used up" in job.reason
         assert "`spotsurfer budget set tag:run=7 0.02`" in job.reason
     assert [text.split(" of ")[0] for text in world.told()] == ["50 %", "80 %", "the budget"]

@@ -1,4 +1,4 @@
-"""`budget`: what one job may cost, and what the jobs of an owner, a tag, a project, or all may cost together."""
+"""`budget`: what one job may cost, and what the jobs of a scope (an owner, a tag, a project, all) may cost together."""
 
 from __future__ import annotations
 
