@@ -212,7 +212,7 @@ def sample(monkeypatch: pytest.MonkeyPatch) -> str:
     time.tzset()
     world = World(11, jobs=1, work=150, chances=calm(notice=0.01))
     world.users_ask = world.stormy = False
-    world.loop._apply.spent = world.loop._observer.costs.of_job
+    world.loop.apply.spent = world.loop._observer.costs.of_job
     assert world.run() == "ok"
     with world.engine.connect() as connection:
         moments = [MomentOut.of_moment(n, m).model_dump(mode="json") for n, m in timeline.read(connection, world.ids[0], 0)]

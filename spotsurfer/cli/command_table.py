@@ -36,8 +36,10 @@ TABLE = {
         "suspend": "Save jobs, give their machines back, keep them in storage until `resume`.",
         "resume": "Let suspended or held jobs go on; with --from, any job from a checkpoint of your choice.",
         "priority": "Change how much the job counts: where limits leave no room for all, a higher one suspends a lower one.",
-        "budget": "Change what the job may cost in all; it is held before that is passed.",
         "cancel": "End jobs without results.",
+    },
+    "spotsurfer.cli.commands.budget": {
+        "budget": "Say what one job may cost (JOB USD), or all of an owner, a tag, a project together: list, set, remove."
     },
     "spotsurfer.cli.commands.checkpoints": {
         "checkpoints": "List a job's checkpoints: what is proven, what is kept and why.",
@@ -58,6 +60,7 @@ TABLE = {
     },
     "spotsurfer.cli.commands.serve_and_doctor": {
         "serve": "Run the controller until SIGTERM or Ctrl-C.",
+        "reload": "Let the controller read its configuration again: what may change while it runs counts at once.",
         "doctor": "Say what this machine can and can't do, and the remedy; exit code 7 if something needed is missing.",
     },
     "spotsurfer.cli.commands.access": {

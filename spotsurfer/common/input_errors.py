@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 
@@ -31,9 +32,12 @@ _PART = re.compile(r""""([^"]*)"|'([^']*)'|([\w-]+)""")
 
 
 def line_of(text: str, path: Sequence[str]) -> int | None:
-    """The line (from 1) of the key `path` or of its nearest parent; None if both are absent."""
+    """The line (from 1) of the key `path` or of its nearest parent; None if both are absent.
+
+    A number in `path` means that of a [[table]], from 0.
+    """
     best: tuple[int, int] | None = None
-    for number, key in _keys(text):
+    for number, key in _keys(text, indexed=any(part.isdigit() for part in path)):
         shared = _shared(key, path)
         if shared and (shared == len(key) or shared == len(path)) and (best is None or shared > best[0]):
             best = (shared, number)
@@ -49,8 +53,9 @@ def _shared(key: Sequence[str], path: Sequence[str]) -> int:
     return count
 
 
-def _keys(text: str) -> Iterator[tuple[int, tuple[str, ...]]]:
+def _keys(text: str, *, indexed: bool) -> Iterator[tuple[int, tuple[str, ...]]]:
     table: tuple[str, ...] = ()
+    seen = Counter[tuple[str, ...]]()  # tables of each [[name]] so far
     closing = ""
     for number, line in enumerate(text.splitlines(), 1):
         if closing:
@@ -58,6 +63,9 @@ def _keys(text: str) -> Iterator[tuple[int, tuple[str, ...]]]:
             continue
         if header := _TABLE.match(line):
             table = _parts(header.group(1))
+            if indexed and line.lstrip().startswith("[["):
+                seen[table] += 1
+                table = (*table, str(seen[table] - 1))
             yield number, table
         elif pair := _KEY.match(line):
             yield number, (*table, *_parts(pair.group(1)))

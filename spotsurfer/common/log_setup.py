@@ -21,7 +21,7 @@ EVENTS = (
     *("action.refused", "job.set-aside", "report.refused", "report.passed-over", "policy.failed", "hook.done"),
     *("journal.open", "prices.assumed", "witness.unreadable", "keeper.collected", "keeper.trouble", "keeper.failed"),
     *("access.handed", "access.failed", "nudge.failed", "front.opened", "front.taken", "front.full", "front.woke"),
-    *("front.trouble", "errand.failed", "token.use-not-noted", "audit.lost"),
+    *("config.refused", "front.trouble", "errand.failed", "token.use-not-noted", "audit.lost", "config.reloaded"),
     *("notify.failed", "webhook.failed", "webhook.given-up", "oidc.refused", "oidc.unreachable"),
 )
 

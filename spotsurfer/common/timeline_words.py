@@ -359,6 +359,7 @@ KINDS: dict[str, Saying] = {
     Kind.NEAR_MISS: _always("Almost out of memory"),
     Kind.OUT_OF_MEMORY: _always("Out of memory"),
     Kind.STUCK: lambda text, data: Said(_because("Makes no progress" if data.get("stuck") else "Is stuck no more", text)),
+    Kind.BUDGET: _plain,
     Kind.PROVEN: _plain_inner,
     Kind.DROPPED: _plain_inner,
     Kind.FORKED: _plain,

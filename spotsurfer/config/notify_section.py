@@ -53,7 +53,7 @@ class WebhookTable(_Table):
 
     def secret(self) -> str:
         """The text in `secret_file`. Raises ConfigError."""
-        return _lines(self.secret_file, "secret_file of [[notify.webhooks]]")[0]
+        return lines_of(self.secret_file, "secret_file of [[notify.webhooks]]")[0]
 
 
 class NotifySection(_Table):
@@ -69,14 +69,16 @@ class NotifySection(_Table):
 
     def addresses(self) -> list[str]:
         """All addresses of apprise; those with passwords stand in `urls_file`, one a line. Raises ConfigError."""
-        return [*self.urls, *(_lines(self.urls_file, "[notify] urls_file") if self.urls_file is not None else [])]
+        return [*self.urls, *(lines_of(self.urls_file, "[notify] urls_file") if self.urls_file is not None else [])]
 
     def as_rules(self) -> Rules:
         """When a topic is told."""
         return Rules(self.topics, self.gather, self.again, self.reclaims_min)
 
 
-def _lines(path: Path, key: str) -> list[str]:
+def lines_of(path: Path, key: str) -> list[str]:
+    """The lines of an operator's file without comments, at least one. Raises ConfigError."""
+    """The lines of an operator's file without comments, at least one. Raises ConfigError."""
     try:
         lines = [line.strip() for line in path.read_text().splitlines()]
     except (OSError, UnicodeDecodeError) as e:

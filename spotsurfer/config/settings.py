@@ -20,8 +20,10 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from spotsurfer.common import plugins
 from spotsurfer.common.input_errors import did_you_mean, line_of
 from spotsurfer.common.units import parse_seconds, parse_usd
+from spotsurfer.config.budgets_section import BudgetSection, distinct
 from spotsurfer.config.costs_section import CostsSection
 from spotsurfer.config.notify_section import NotifySection
+from spotsurfer.config.oidc_section import OidcSection
 from spotsurfer.config.paths import SOCKET_NAME, find_config, read_config, usual_data_dir
 from spotsurfer.core.scheduling.rightsizing import SizeRules
 from spotsurfer.model.errors import ConfigError
@@ -167,6 +169,7 @@ class AccessSection(Section):
     socket_group: str | None = None
     proxy_header: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9-]*$")] | None = None
     proxy_addresses: Annotated[tuple[str, ...], AfterValidator(_networks)] = ("127.0.0.1", "::1")
+    oidc: OidcSection | None = None
 
 
 def _store_url(value: str) -> str:
@@ -353,6 +356,7 @@ class Settings(BaseSettings):
     runtime: RuntimeSection = Field(default_factory=RuntimeSection)
     costs: CostsSection = Field(default_factory=CostsSection)
     notify: NotifySection = Field(default_factory=NotifySection)
+    budgets: Annotated[tuple[BudgetSection, ...], AfterValidator(distinct)] = ()
 
     @classmethod
     def settings_customise_sources(
@@ -426,7 +430,7 @@ class _Source:
         names = {name.upper() for name in self.environment}
         if variable in names:
             return f"Environment variable {variable}"
-        section = ".".join(key[:-1])
+        section = ".".join(part for part in key[:-1] if not part.isdigit())
         place = f"[{section}] {key[-1]}" if section else f"[{key[-1]}]"
         line = line_of(self.text, key)
         return f"{self.path}{f' line {line}' if line else ''}: {place}" if self.path else place
@@ -481,6 +485,8 @@ def _known(section: tuple[str, ...]) -> list[str]:
     if not section:
         return list(Settings.model_fields)
     kind: Any = Settings.model_fields[section[0]].annotation
+    if get_args(kind):  # [[section]]
+        kind, section = get_args(kind)[0], section[1:]
     for name in section[1:]:
         if isinstance(kind, type) and issubclass(kind, BaseModel) and name in kind.model_fields:
             kind = next(iter(get_args(kind.model_fields[name].annotation)), None)  # a list of tables: of one of them

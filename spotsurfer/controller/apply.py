@@ -39,9 +39,11 @@ from spotsurfer.model.actions import (
     SetStuck,
     SetWish,
     Sweep,
+    TellBudget,
     Terminate,
     action_id,
 )
+from spotsurfer.model.budgets import USED_UP
 from spotsurfer.model.errors import CredentialsExpired, ProviderError, Throttled
 from spotsurfer.model.job import (
     ASKED,
@@ -61,8 +63,8 @@ from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.clock import Clock
 from spotsurfer.ports.provider import InstanceView, LaunchPlan
 from spotsurfer.ports.service import Moment
+from spotsurfer.state import budgets, journal, observations, timeline
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import journal, observations, timeline
 from spotsurfer.store.head_logs import HeadLogs, written_at
 
 UNKNOWN_MAX = 5  # inconclusive answers before an order is given up
@@ -134,6 +136,7 @@ class Apply:
             SetWish: lambda a: lambda c: (self._wish(c, a), None),
             SetStuck: lambda a: lambda c: (self._stuck(c, a), None),
             Sweep: self._sweep,
+            TellBudget: lambda a: lambda c: (self._tell_budget(c, a), None),
         }
         return handlers[type(action)](action)
 
@@ -390,6 +393,13 @@ class Apply:
     def _stuck(self, c: Connection, action: SetStuck) -> str:
         saved = rows.save_job(c, replace(rows.load_job(c, action.job), stuck_since=action.since))
         return self._say(c, Kind.STUCK, saved, action.reason, stuck=action.since is not None)
+
+    def _tell_budget(self, c: Connection, action: TellBudget) -> str:
+        b = action.budget
+        budgets.tell(c, b, action.begins, action.shares, self.clock.now())
+        amounts = {"share": action.share, "spent_usd_micros": action.spent_usd_micros, "usd_micros": b.usd_micros}
+        used_up = USED_UP in action.shares
+        return self._say(c, Kind.BUDGET, None, action.reason, scope=b.scope, per=str(b.per), used_up=used_up, **amounts)
 
     def _sweep(self, action: Sweep) -> Effect:
         self.clouds.at(action.provider).terminate(action.instance)

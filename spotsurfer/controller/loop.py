@@ -59,7 +59,7 @@ class Loop:
     ) -> None:
         self._engine = engine
         self._observer = observer
-        self._apply = apply
+        self.apply = apply
         self._policies = policies
         self._spot_availability = SpotAvailability(engine)
         self._alarms: dict[str, datetime] = {}  # alarm -> when it was last reported
@@ -132,7 +132,7 @@ class Loop:
         try:
             if isinstance(action, CHANGES_CLOUD):
                 self._leadership.check()
-            outcome = self._apply.carry_out(action, rejected)
+            outcome = self.apply.carry_out(action, rejected)
         except Superseded:
             raise
         except Stale as e:

@@ -20,6 +20,7 @@ from spotsurfer.controller.machines.gpu_facts import GpuWatch
 from spotsurfer.controller.machines.interruption_events import InterruptionEvents
 from spotsurfer.controller.machines.listings import Listings
 from spotsurfer.ledger.costs import Costs
+from spotsurfer.model.budgets import BudgetSeen
 from spotsurfer.model.errors import ProviderError
 from spotsurfer.model.job import HOLDS, OVER, Attempt, AttemptNumber, AttemptState, Job, JobId, Wish
 from spotsurfer.model.market import Offer
@@ -76,7 +77,7 @@ class Observer:
         self._clouds = clouds
         self.reports = reports
         self.heads = heads
-        self._limits = limits
+        self.limits = limits
         self.gpus = GpuWatch(None, limits.refusal_seconds)
         self.costs = Costs(clouds.rules())
         self._offers: dict[str, tuple[datetime, tuple[Offer, ...]]] = {}  # by provider, and when they were asked for
@@ -88,6 +89,7 @@ class Observer:
         self.interruptions = InterruptionEvents(engine, clouds, heads)
         self.changed: set[tuple[str, int]] = set()
         self.silent_from: Callable[[str, int, datetime], datetime | None] = lambda *_: None  # see Renewals
+        self.budgets: Callable[[datetime], Sequence[BudgetSeen]] = lambda _: ()
         self.trouble = Trouble()
 
     def look(self, now: datetime) -> Snapshot:
@@ -124,13 +126,14 @@ class Observer:
             orphans=orphans,
             listings=self._listings.times(),
             spent_usd_micros=self.costs.total(),
-            limits=self._limits,
+            limits=self.limits,
             past=past,
             held=held,
             gpu_drivers=self.gpus.drivers(now),
             hearing=self.reports.hearing(now),
             ahead=ahead,
             tariff=self._clouds.tariff,
+            budgets=self.budgets(now),
         )
 
     def offers(self) -> tuple[Offer, ...]:

@@ -21,10 +21,12 @@ from spotsurfer.controller.history.usage import lately
 from spotsurfer.controller.jobs.commands import NO_OUTPUTS, Commands
 from spotsurfer.controller.jobs.exposed_ports import port_statuses
 from spotsurfer.controller.jobs.partial_outputs import Partials
+from spotsurfer.controller.jobs.scope_budgets import ScopeBudgets
 from spotsurfer.controller.jobs.submission import Submission
 from spotsurfer.controller.loop import Loop
 from spotsurfer.controller.machines.ssh_access import Logins
 from spotsurfer.controller.observe import Observer
+from spotsurfer.controller.reload import Reloader
 from spotsurfer.core.facts.attempt_view import moves, phase
 from spotsurfer.core.facts.notice_prospects import foretold
 from spotsurfer.core.facts.ownership import tried_in_vain
@@ -81,6 +83,8 @@ class ControllerService:
     partials: Partials
     images: ImageDigests
     logins: Logins
+    scope_budgets: ScopeBudgets
+    reloader: Reloader
 
     def __post_init__(self) -> None:
         self._reports = observations.KnownReports()
@@ -95,6 +99,10 @@ class ControllerService:
         self.go_back = self.commands.go_back
         self.prioritize = self.commands.prioritize
         self.set_budget = self.commands.set_budget
+        self.budgets = self.scope_budgets.budgets
+        self.set_scope_budget = self.scope_budgets.set_scope_budget
+        self.remove_scope_budget = self.scope_budgets.remove_scope_budget
+        self.reload = self.reloader.reload
         self.ask_partial = self.commands.ask_partial
         self.machine = self.logins.machine
         self.partial = self.partials.seen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from spotsurfer.controller.jobs.end_hooks import Hooks
 from spotsurfer.controller.jobs.exposed_ports import FrontDoors, Sources
 from spotsurfer.controller.jobs.partial_outputs import Partials
 from spotsurfer.controller.jobs.rightsizing import Sizes
+from spotsurfer.controller.jobs.scope_budgets import ScopeBudgets
 from spotsurfer.controller.jobs.secrets import Vault
 from spotsurfer.controller.jobs.submission import Submission
 from spotsurfer.controller.loop import Loop, Policies
@@ -42,21 +43,25 @@ from spotsurfer.controller.machines.gpu_facts import GpuWatch, ImageGpus
 from spotsurfer.controller.machines.ssh_access import Logins
 from spotsurfer.controller.machines.store_credentials import Renewals
 from spotsurfer.controller.machines.user_data import Machines
-from spotsurfer.controller.notifications.messages import Messages, apprise_sender
+from spotsurfer.controller.notifications.messages import Messages, Send, apprise_sender
 from spotsurfer.controller.notifications.webhooks import Webhook, Webhooks, key_of
 from spotsurfer.controller.observe import Observer
+from spotsurfer.controller.reload import Reloader
 from spotsurfer.controller.schedule import Repeated, Schedule
 from spotsurfer.controller.service import ControllerService
 from spotsurfer.core.scheduling.deadline import USUAL_SECONDS
 from spotsurfer.ingress.listener import Listener
 from spotsurfer.ledger.costs import Costs
+from spotsurfer.model.budgets import Budget
 from spotsurfer.model.errors import ConfigError, DiskFull, StoreOwned, StoreUnwritable
 from spotsurfer.model.job import SIZE_OFF
+from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.clock import Clock, SystemClock
 from spotsurfer.ports.policies import parameters_of
 from spotsurfer.ports.provider import ProviderHost
+from spotsurfer.ports.service import Moment
 from spotsurfer.recovery import restore
-from spotsurfer.state import journal
+from spotsurfer.state import journal, timeline
 from spotsurfer.state.db import first_time, lock_state, new_family, open_database
 from spotsurfer.store import master_key
 from spotsurfer.store.agent_reports import ImageDigests, Reports
@@ -72,6 +77,9 @@ MESSAGES_SECONDS, WEBHOOKS_SECONDS = 5.0, 1.0  # between two looks for news
 LISTING_SECONDS = 2.0  # at least between two listings of the cloud: looks in quick succession concern the store
 
 
+LIMITS_OF_OTHERS = ("advice_moves", "gpus_shared", "checkpoint_seconds")  # of the clouds, and of [agent]
+
+
 @dataclass
 class Controller:
     """Everything of one controller process."""
@@ -83,6 +91,7 @@ class Controller:
     operations: Operations
     front: Listener
     access: AccessControl
+    reloader: Reloader
     stopped: threading.Event
     failure: list[BaseException]
     _lock: int
@@ -185,6 +194,9 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         failure.append(error)
         stopped.set()
 
+    scope_budgets = ScopeBudgets(engine, clock, lambda: observer.costs, lambda: schedule.poke(), _budgets(settings))
+    observer.budgets = scope_budgets.seen
+    reloader = Reloader(settings, lambda text: _say(engine, clock, text))
     schedule = Schedule(loop.tick, (own.tick_seconds, own.hurry_seconds), fatal)
     hooks.again()
 
@@ -214,7 +226,12 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         renewing,
         Repeated("tidy", rehearsals.tidy, TIDY_SECONDS, "keeper.failed"),
     ]
-    background += _notifications(settings, engine, clock)
+    messages = Messages(engine, clock, settings.notify.as_rules(), _send(settings))
+    webhooks = Webhooks(engine, clock, _webhooks(settings))
+    background += [
+        Repeated("messages", messages.look, MESSAGES_SECONDS, "notify.failed"),
+        Repeated("webhooks", webhooks.look, WEBHOOKS_SECONDS, "webhook.failed"),
+    ]
     forks.again()
     _close_journal(engine, clock)
     ways = (lambda: loop.last_seen, observer.instance_of, lambda job: commands.resume(job, FRONT))
@@ -240,9 +257,88 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         partials=Partials(engine, store, reports),
         images=ImageDigests(store),
         logins=logins,
+        scope_budgets=scope_budgets,
+        reloader=reloader,
     )
     access = AccessControl(engine, clock)
-    return Controller(service, loop, schedule, background, operations, front, access, stopped, failure, lock)
+    _reload(reloader, service, hooks, collection, lambda new: _costs(new, engine, clouds, clock))
+    _reload_notifications(reloader, messages, webhooks)
+    return Controller(service, loop, schedule, background, operations, front, access, reloader, stopped, failure, lock)
+
+
+def _budgets(settings: Settings) -> list[Budget]:
+    return [b.as_budget() for b in settings.budgets]
+
+
+def _say(engine: Engine, clock: Clock, text: str) -> None:
+    with engine.begin() as connection:
+        timeline.add(connection, Moment(clock.now(), None, None, str(Kind.CONTROLLER), text))
+
+
+def _reload_notifications(reloader: Reloader, messages: Messages, webhooks: Webhooks) -> None:
+    def told(new: Settings) -> Callable[[], None]:
+        rules, send, hooks = new.notify.as_rules(), _send(new), _webhooks(new)
+
+        def begin() -> None:
+            messages.rules, messages.send, webhooks.hooks = rules, send, hooks
+
+        return begin
+
+    reloader.on({f"notify.{key}" for key in type(reloader.settings.notify).model_fields}, told)
+
+
+# Machines that run know these, or objects were made with them.
+OF_START = frozenset({"limits.lease_seconds", "limits.refusal_seconds"})
+
+
+def _reload(
+    reloader: Reloader,
+    service: ControllerService,
+    hooks: Hooks,
+    collection: CheckpointGc,
+    costs: Callable[[Settings], Costs],
+) -> None:
+    """What may change while the controller runs; see `Reloader`. The front door of the API adds its own."""
+    observer, apply, submission = service.observer, service.loop.apply, service.submission
+
+    def limits(new: Settings) -> Callable[[], None]:
+        stays = {f: getattr(observer.limits, f) for f in ("lease_seconds", "refusal_seconds", *LIMITS_OF_OTHERS)}
+        wanted, asked = replace(new.limits.as_limits(), **stays), new.limits
+
+        def begin() -> None:
+            observer.limits = service.limits = wanted
+            submission.limits = asked.as_limits()
+            apply.first_cooldown_seconds = asked.cooldown_seconds
+            service.commands.poke()
+
+        return begin
+
+    def budgets(new: Settings) -> Callable[[], None]:
+        wanted = _budgets(new)
+
+        def begin() -> None:
+            service.scope_budgets.configured = wanted
+            service.commands.poke()
+
+        return begin
+
+    def prices(new: Settings) -> Callable[[], None]:
+        wanted = costs(new)
+        with service.engine.connect() as connection:
+            wanted.refresh(connection, {}, service.clock.now())
+        return lambda: setattr(observer, "costs", wanted)
+
+    def of(section: str) -> set[str]:
+        return {f"{section}.{key}" for key in type(getattr(reloader.settings, section)).model_fields}
+
+    reloader.on(of("limits") - OF_START, limits)
+    reloader.on({"budgets"}, budgets)
+    reloader.on(of("costs"), prices)
+    reloader.on({"hooks.on_end"}, lambda new: lambda: setattr(hooks, "for_all", tuple(new.hooks.on_end)))
+    reloader.on(
+        of("retention") - {"retention.every", "retention.wait"},
+        lambda new: lambda: setattr(collection, "retention", new.retention),
+    )
 
 
 def _close(settings: Settings) -> None:
@@ -284,16 +380,14 @@ def _costs(settings: Settings, engine: Engine, clouds: Clouds, clock: Clock) -> 
     return Costs(rules, [i.as_image() for i in own.images], since)
 
 
-def _notifications(settings: Settings, engine: Engine, clock: Clock) -> list[Repeated]:
-    """What tells people and programs; nothing if nobody asked."""
-    told, found = settings.notify, list[Repeated]()
-    if addresses := told.addresses():
-        messages = Messages(engine, clock, told.as_rules(), apprise_sender(addresses))
-        found.append(Repeated("messages", messages.look, MESSAGES_SECONDS, "notify.failed"))
-    if told.webhooks:
-        hooks = [Webhook(w.url, key_of(w.secret()), w.kinds) for w in told.webhooks]
-        found.append(Repeated("webhooks", Webhooks(engine, clock, hooks).look, WEBHOOKS_SECONDS, "webhook.failed"))
-    return found
+def _send(settings: Settings) -> Send | None:
+    """What sends messages; None if nobody asked. Raises ConfigError."""
+    addresses = settings.notify.addresses()
+    return apprise_sender(addresses) if addresses else None
+
+
+def _webhooks(settings: Settings) -> list[Webhook]:
+    return [Webhook(w.url, key_of(w.secret()), w.kinds) for w in settings.notify.webhooks]
 
 
 def _clouds(settings: Settings, family: str, clock: Clock) -> Clouds:

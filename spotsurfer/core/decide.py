@@ -118,6 +118,7 @@ def decide(
     actions: list[Action] = []
     for seen in sorted(snapshot.jobs, key=lambda s: (-contest.level(s), s.job.submitted_at, s.job.id)):
         actions += _decide_job(planner, seen, cases(snapshot, seen, now))
+    actions += planner.purse.tell()
     if not snapshot.ahead:
         orphans = (o for o in snapshot.orphans if not o.gone and snapshot.listed_at(o.provider) is not None)
         actions += [Sweep(o.id, o.provider, "it belongs to no attempt of ours") for o in orphans]
@@ -215,6 +216,8 @@ def _of_job(planner: Planner, seen: JobSeen, own: Sequence[AttemptView]) -> Acti
         return _of_done(seen, head)
     if job.wish is Wish.CANCEL:
         return Close(job.id, head.number, job.reason or "cancelled")
+    if (money := planner.purse.held(seen)) is not None:
+        return money
     if job.wish is Wish.HOLD:
         return coming_back(seen, own) or _of_hold(seen, own)
     if job.state is JobState.HELD:

@@ -40,6 +40,7 @@ _EVENTS: tuple[tuple[Topic, Kind, Callable[[Data], bool]], ...] = (
     (Topic.FAILED, Kind.ENDED, lambda d: d.get("state") == "failed"),
     (Topic.STUCK, Kind.STUCK, lambda d: bool(d.get("stuck"))),
     (Topic.RESTORES, Kind.ATTEMPT, lambda d: d.get("event") == "restore failed"),
+    (Topic.BUDGETS, Kind.BUDGET, lambda _: True),
     (Topic.TROUBLE, Kind.ALERT, lambda _: True),
 )
 _WORDS: dict[Topic, tuple[str, str]] = {  # of one, and of several

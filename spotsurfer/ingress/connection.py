@@ -118,8 +118,8 @@ def target_of(seen: JobSeen) -> Target:
     on = next((a for a in seen.attempts if a.state in (AttemptState.RUNNING, AttemptState.DRAINING)), None)
     if job.state in ENDED or job.wish is Wish.CANCEL or rehearses(job):
         return Target(At.AWAY)
-    if job.wish is Wish.HOLD and job.held_by in (HeldBy.USER, HeldBy.IDLE):
-        return _on(At.AWAY if job.held_by is HeldBy.USER else At.SLEEPS, on)
+    if job.wish is Wish.HOLD:
+        return _on(At.SLEEPS if job.held_by is HeldBy.IDLE else At.AWAY, on)
     runs = on is not None and on.state is AttemptState.RUNNING and job.wish is Wish.RUN
     return _on(At.RUNS if runs else At.COMES, on)
 

@@ -5,18 +5,21 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fractions import Fraction
 from itertools import pairwise
 from math import ceil
+from sys import intern
 
 from sqlalchemy import Connection
 
 from spotsurfer.ledger import bill
 from spotsurfer.ledger.facts import Counts, Facts, MachineFacts, Rules, StoredFacts
+from spotsurfer.model.budgets import EVERYTHING, scopes_of
 from spotsurfer.model.charges import ChargeKind, ChargeLine, KeptImage
 from spotsurfer.model.job import OVER, Attempt, AttemptNumber, Job, JobId
 from spotsurfer.model.prices import Steps
@@ -63,6 +66,14 @@ class _Kept:
     paid: Fraction
     level: tuple[datetime, int]
 
+    @property
+    def closed_micros(self) -> int:
+        """All of it, if nothing is in the store any more; else 0."""
+        return 0 if self.level[1] else ceil(self.paid)
+
+
+NO_COST = AttemptCost()
+
 
 class Costs:
     """Spending by attempt and job. `refresh` reads only what can still change."""
@@ -78,6 +89,10 @@ class Costs:
         self._spent: dict[JobId, int] = {}  # by job, of all
         self._loaded_at: datetime | None = None
         self._payer: dict[JobId, JobId] = {}  # of rehearsals: their parents
+        self._scopes: dict[JobId, tuple[str, ...]] = {}  # of all jobs, for budgets
+        self._closed = Counter[str]()  # by scope: what can't change any more, each attempt added once; micro-dollars
+        self._before: dict[tuple[str, datetime | None], int] = {}  # scope, moment -> what it had spent by then, micro-dollars
+        self._lock = threading.Lock()
 
     def refresh(self, connection: Connection, attempts: Mapping[JobId, Sequence[Attempt]], now: datetime) -> None:
         """Bring the figures up to `now`; `attempts` are those just read of open jobs, so that they are not read twice."""
@@ -98,12 +113,67 @@ class Costs:
         bills = {(m.attempt.job, m.attempt.number): cost(m, self._rules, now) for m in machines}
         over = {(a.job, a.number): bills.pop((a.job, a.number)) for a in anew if a.state in OVER}
         kept = self._keep(connection)
-        settled = self._bills[0]  # the current one: another thread may have asked meanwhile
-        self._bills = ({**settled, **over} if over else settled), {k: c for k, c in bills.items() if k not in settled}
-        self._kept, self._stored = kept, {job: ceil(k.paid + self._due(job, k.level, now)) for job, k in kept.items()}
-        self._nobodys = sum(c.usd_micros for c in bill.of_nobody(self._of_nobody(), self._rules, now))
-        self._spent = self._by_job()
-        self._loaded_at = now
+        with self._lock:
+            settled = self._bills[0]  # the current one: another thread may have asked meanwhile
+            for key, one in over.items():
+                self._close(key[0], one.usd_micros - settled.get(key, NO_COST).usd_micros)
+            for job, one_kept in kept.items():
+                if one_kept is not (old := self._kept.get(job)):
+                    self._close(job, one_kept.closed_micros - (old.closed_micros if old is not None else 0))
+            self._bills = ({**settled, **over} if over else settled), {k: c for k, c in bills.items() if k not in settled}
+            self._kept, self._stored = kept, {job: k.closed_micros or self._stored_by(job, k, now) for job, k in kept.items()}
+            self._nobodys = sum(c.usd_micros for c in bill.of_nobody(self._of_nobody(), self._rules, now))
+            self._spent = self._by_job()
+            self._loaded_at = now
+
+    def _stored_by(self, job: JobId, kept: _Kept, now: datetime) -> int:
+        return ceil(kept.paid + self._due(job, kept.level, now))
+
+    def _close(self, job: JobId, usd_micros: int) -> None:
+        for scope in self._scopes_of(job):
+            self._closed[scope] += usd_micros
+
+    def _scopes_of(self, job: JobId | None) -> tuple[str, ...]:
+        """A rehearsal counts for its parent. What is no job's own counts for everything alone."""
+        return (EVERYTHING,) if job is None else self._scopes.get(self._payer.get(job, job), (EVERYTHING,))
+
+    def spent(
+        self, connection: Connection, wanted: Collection[tuple[str, datetime | None]]
+    ) -> dict[tuple[str, datetime | None], int]:
+        """What these scopes spent since the beginning of a UTC day (None: ever), up to the last `refresh`. Micro-dollars.
+
+        It is all that they ever spent less what they had spent by then, which is read from the bill's lines once.
+        """
+        with self._lock:
+            total = self._by_scope({scope for scope, _ in wanted})
+            before = {key: self._before[key] for key in wanted if key in self._before}
+            for since in {at for scope, at in wanted if at is not None and (scope, at) not in before}:
+                later = self._since(connection, since)
+                before |= {(s, at): total[s] - later[s] for s, at in wanted if at == since and (s, at) not in before}
+            self._before = before
+            return {(scope, at): total[scope] - before.get((scope, at), 0) for scope, at in wanted}
+
+    def _by_scope(self, scopes: Collection[str]) -> dict[str, int]:
+        found = {scope: self._closed[scope] for scope in scopes}
+        running = [(job, one.usd_micros) for (job, _), one in self._bills[1].items()]
+        stored = [(job, self._stored[job]) for job, kept in self._kept.items() if not kept.closed_micros]
+        for job, micros in (*running, *stored, (None, self._nobodys)):
+            for scope in self._scopes_of(job):
+                if scope in found:
+                    found[scope] += micros
+        return found
+
+    def _since(self, connection: Connection, since: datetime) -> Counter[str]:
+        """By scope, the sum of the lines of the days from then on."""
+        if self._loaded_at is None:
+            return Counter()
+        jobs = ledger_facts.billed_since(connection, since - bill.DAY)  # a minimum may reach into the day after the end
+        jobs |= {job for job, kept in self._kept.items() if kept.level[1]} | set(ledger_facts.stored_since(connection, since))
+        found = Counter[str]()
+        for line in self._lines(connection, sorted(jobs), self._of_nobody(), self._loaded_at, (since, None)):
+            for scope in self._scopes_of(line.payer or line.job):
+                found[scope] += line.usd_micros
+        return found
 
     def lines(
         self,
@@ -116,7 +186,18 @@ class Costs:
         """The bill of these jobs, or of everything; of the UTC days from that of `since` on that begin before `until`."""
         everybody = rows.all_jobs(connection) if jobs is None else jobs
         self.pay_for(everybody)
-        wanted = [j.id for j in everybody]
+        nobodys = self._of_nobody() if jobs is None else Facts()
+        return self._lines(connection, [j.id for j in everybody], nobodys, now, (since, until))
+
+    def _lines(
+        self,
+        connection: Connection,
+        wanted: Sequence[JobId],
+        nobodys: Facts,
+        now: datetime,
+        period: tuple[datetime | None, datetime | None],
+    ) -> list[ChargeLine]:
+        since, until = period
         earliest = None if since is None else bill.day_of(since) - bill.DAY  # a minimum may reach into the day after the end
         attempts = [
             a
@@ -127,7 +208,6 @@ class Costs:
         machines = self._machines(connection, attempts)
         stored = ledger_facts.stored(connection, wanted)
         kept = [StoredFacts(job, self._payer.get(job, job), levels) for job, levels in stored.items()]
-        nobodys = self._of_nobody() if jobs is None else Facts()
         facts = Facts(machines, kept, nobodys.images, nobodys.controller_since)
         return [x for x in bill.lines(facts, self._rules, now) if _within(bill.day_of(x.begins), since, until)]
 
@@ -167,13 +247,17 @@ class Costs:
         return dict(spent)
 
     def pay_for(self, jobs: Iterable[Job]) -> None:
-        """Count rehearsals among these jobs for their parents."""
+        """Count rehearsals among these jobs for their parents, and all of them for their scopes."""
+        jobs = list(jobs)
+        self._scopes |= {
+            j.id: tuple(map(intern, scopes_of(j))) for j in jobs if j.id not in self._scopes
+        }  # kept of ended ones, too
         self._payer |= {j.id: j.parent.job for j in jobs if j.parent is not None and j.parent.rehearsal}
 
     def of(self, key: Key) -> AttemptCost:
         """One attempt's bill so far."""
         settled, running = self._bills
-        return settled.get(key) or running.get(key) or AttemptCost()
+        return settled.get(key) or running.get(key) or NO_COST
 
     def of_job(self, job: JobId) -> int:
         """A job's bill so far, its rehearsals included, micro-dollars."""

@@ -31,6 +31,20 @@ class Principal:
         return self.role is Role.USER
 
 
+@dataclass(frozen=True, slots=True)
+class OidcRules:
+    """Which provider, and who is who. Groups are values of the claim `role_claim`; `users`: empty = everybody it knows."""
+
+    issuer: str
+    client_id: str
+    client_secret: str = ""  # "" = a public client
+    name_claim: str = "email"
+    role_claim: str = "groups"
+    operators: frozenset[str] = frozenset()
+    viewers: frozenset[str] = frozenset()
+    users: frozenset[str] = frozenset()
+
+
 class Use(StrEnum):
     """Ways to use a method of the service."""
 
@@ -87,6 +101,10 @@ USES: dict[str, Use] = {
     "progress": Use.WORK,
     "call_off": Use.WORK,
     "store_work": Use.OPERATE,
+    "budgets": Use.LIST,
+    "set_scope_budget": Use.OPERATE,
+    "remove_scope_budget": Use.OPERATE,
+    "reload": Use.OPERATE,
     "new_job_id": Use.NEW_ID,
     "upload": Use.TO_COME,
     "discard": Use.TO_COME,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from spotsurfer.model.budgets import Budget
 from spotsurfer.model.job import AttemptNumber, HeldBy, InstanceId, JobId, Wish
 from spotsurfer.model.market import Offer
 from spotsurfer.model.state_machine import AttemptEvent, JobEvent
@@ -163,6 +164,18 @@ class SetStuck:
 
 
 @dataclass(frozen=True, slots=True)
+class TellBudget:
+    """A budget passed these shares of its amount in the time from `begins` on, or is used up. It is told once, in `reason`."""
+
+    budget: Budget
+    begins: datetime | None
+    shares: tuple[int, ...]  # in percent; USED_UP: it holds its jobs from now on
+    share: int  # the highest that was passed
+    spent_usd_micros: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Sweep:
     """End an instance of our family that belongs to no attempt of ours."""
 
@@ -187,6 +200,7 @@ Action = (
     | SetWish
     | SetStuck
     | Sweep
+    | TellBudget
 )
 
 
@@ -195,6 +209,8 @@ def action_id(action: Action) -> str:
     match action:
         case Sweep(instance=i):
             return f"sweep/{i}"
+        case TellBudget(budget=b, shares=s):
+            return f"budget/{b.scope}/{b.per}/{','.join(map(str, s))}"
         case (
             Plan(job=j, attempt=a)
             | Launch(job=j, attempt=a)

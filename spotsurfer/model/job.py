@@ -153,6 +153,7 @@ class HeldBy(StrEnum):
     """Who wanted a held job to be held, which says who lets it go on; see `core.scheduling.suspension`."""
 
     USER = ""  # its user, or a limit of theirs: its user alone
+    BUDGET = "budget"  # a budget of several jobs: it goes on when there is money again; or its user suspends it
     IDLE = "idle"  # the controller: a connection to its front, or its user
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from spotsurfer.model.budgets import BudgetSeen
 from spotsurfer.model.job import Attempt, AttemptNumber, InstanceId, Job, JobId
 from spotsurfer.model.lifetimes import Fates
 from spotsurfer.model.market import Cooldown, Gpus, Market, Offer, Pool
@@ -293,6 +294,7 @@ class Snapshot:
     processors: Mapping[tuple[str, str], str] = field(default_factory=dict)  # by provider and type, newest machine that told
     ahead: str = ""  # facts in the store that the database, from a backup, lacks: then no machine counts as an orphan
     doubt: Doubt | None = None  # None = silence is evidence
+    budgets: Sequence[BudgetSeen] = ()  # of several jobs
 
     def listed_at(self, provider: str) -> datetime | None:
         """The time of the provider's complete listing; None if absence from it is no evidence.

@@ -37,5 +37,6 @@ class Kind(StrEnum):
     ENDED = "ended"  # an edge of the job table
     HOOK = "hook"
     SWEPT = "swept"
+    BUDGET = "budget"  # a budget of several jobs passed a share, or is used up
     ALERT = "alert"  # a person should look
     CONTROLLER = "controller"

@@ -12,6 +12,7 @@ from spotsurfer_wire.messages import StepRun, Warm
 from spotsurfer_wire.usage import Window
 
 from spotsurfer.model.actions import Preview
+from spotsurfer.model.budgets import Budget, BudgetStatus, Per
 from spotsurfer.model.charges import ChargeLine
 from spotsurfer.model.cost_report import CostReport
 from spotsurfer.model.figures import Figures
@@ -287,6 +288,14 @@ class Info:
 
 
 @dataclass(frozen=True, slots=True)
+class Reloaded:
+    """What a reload of the configuration changed, and what changes with the next start; both as "section.key"."""
+
+    changed: Sequence[str]
+    restart: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
     """How to log in to the machine of an attempt. `host_key` is its public key as in known_hosts(5), without the name."""
 
@@ -395,6 +404,24 @@ class Service(Protocol):
 
     def set_budget(self, job: JobId, usd_micros: int | None) -> Job:
         """Set the limit of its total cost; None = no limit of its own. UsageError, Conflict when it has ended."""
+        ...
+
+    def budgets(self, owner: str | None = None) -> Sequence[BudgetStatus]:
+        """Budgets of several jobs; with `owner` those that count for jobs of theirs."""
+        ...
+
+    def set_scope_budget(
+        self, scope: str, usd_micros: int, per: Per = Per.TOTAL, warn_at: Sequence[int] | None = None, who: str = ""
+    ) -> Budget:
+        """Set what jobs of a scope may cost together, as `who` wants; `warn_at` in percent, None = as before. UsageError."""
+        ...
+
+    def remove_scope_budget(self, scope: str, per: Per = Per.TOTAL, who: str = "") -> Budget | None:
+        """Remove one that was set; returns the one of the configuration that counts again. NotFound."""
+        ...
+
+    def reload(self) -> Reloaded:
+        """Read the configuration again. ConfigError with the line if it is wrong; then nothing changes."""
         ...
 
     def go_back(self, job: JobId, checkpoint: str) -> Job:

@@ -7,10 +7,11 @@ from datetime import datetime
 from typing import Any
 
 from spotsurfer_wire.messages import Report
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, or_, select
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from spotsurfer.model.job import AttemptNumber, JobId
+from spotsurfer.state.schema import attempt as A
 from spotsurfer.state.schema import counted as C
 from spotsurfer.state.schema import stored as S
 
@@ -48,6 +49,16 @@ def counted_since(connection: Connection, oldest: datetime) -> set[Key]:
     """Attempts of which an agent's report came then or later."""
     rows = connection.execute(select(C.c.job, C.c.attempt).where(C.c.at >= oldest.isoformat()))
     return {(JobId(r.job), AttemptNumber(r.attempt)) for r in rows}
+
+
+def billed_since(connection: Connection, oldest: datetime) -> set[JobId]:
+    """Jobs with machines that cost money then or later."""
+    rows = connection.execute(
+        select(A.c.job)
+        .where(A.c.launched_at.is_not(None), or_(A.c.released_at.is_(None), A.c.released_at >= oldest.isoformat()))
+        .distinct()
+    )
+    return {JobId(job) for job in rows.scalars()}
 
 
 def set_stored(connection: Connection, job: JobId, at: datetime, size: int) -> None:

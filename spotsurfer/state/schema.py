@@ -234,3 +234,28 @@ counted = Table(
     Column("gets", BigInteger, nullable=False),
     Column("puts", BigInteger, nullable=False),
 )
+
+# Budgets of several jobs that were set by command; one of the configuration with the same scope and time does not count then.
+budget = Table(
+    "budget",
+    metadata,
+    Column("scope", String, primary_key=True),
+    Column("per", String, primary_key=True),
+    Column("usd_micros", BigInteger, nullable=False),
+    Column("warn_at", JSON, nullable=False),
+    Column("set_at", String, nullable=False),
+    Column("set_by", String, nullable=False),
+)
+
+# What a budget told of the day, week or month that begins then ("" = of all time): shares in percent, 0 = it is used up; and
+# its amount at that time. A larger amount is told of anew.
+budget_told = Table(
+    "budget_told",
+    metadata,
+    Column("scope", String, primary_key=True),
+    Column("per", String, primary_key=True),
+    Column("begins", String, primary_key=True),
+    Column("share", Integer, primary_key=True),
+    Column("usd_micros", BigInteger, nullable=False),
+    Column("at", String, nullable=False),
+)

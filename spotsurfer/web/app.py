@@ -11,7 +11,7 @@ from fastapi import FastAPI
 import spotsurfer
 from spotsurfer.model.errors import ConfigError
 from spotsurfer.ports.service import Service
-from spotsurfer.web import access_routes, file_routes, metrics, routes
+from spotsurfer.web import access_routes, file_routes, metrics, operator_routes, routes
 from spotsurfer.web.access import Makers
 from spotsurfer.web.error_responses import install
 from spotsurfer.web.guard import Door, Guard
@@ -68,9 +68,11 @@ def make_app(
         generate_unique_id_function=lambda route: route.name,
     )
     app.state.service, app.state.access, app.state.makers = service, door.access, makers or Makers()
+    app.state.door = door
     app.state.allow_on_end, app.state.allow_fetch = allow_on_end, allow_fetch
     app.state.stopping = False  # set at shutdown: long polls answer at once
-    for router in (routes.router, file_routes.router, access_routes.router, metrics.router):
+    routers = (routes.router, file_routes.router, access_routes.router, operator_routes.router, metrics.router)
+    for router in routers:
         app.include_router(router)
     install(app)
     app.add_middleware(Guard, door=door)

@@ -75,10 +75,11 @@ class Client:
         """Create something; returns the answer."""
         return self._json("PUT", path, body)
 
-    def delete(self, path: str) -> None:
-        """Remove something."""
-        with self._answer("DELETE", path):
-            pass
+    def delete(self, path: str, **query: object) -> Json:
+        """Remove something; returns the answer, empty if there is none."""
+        with self._answer("DELETE", path + _query(query)) as answer:
+            data = answer.read()
+        return dict(json.loads(data)) if data else {}
 
     def upload(self, path: str, pieces: Iterator[bytes], size: int) -> None:
         """Send a file of exactly `size` bytes; raises InputMissing if the pieces are more or less."""

@@ -15,6 +15,7 @@ _log = structlog.get_logger(room="web")
 STATUS: dict[type[e.SpotsurferError], int] = {
     e.SpotsurferError: 500,
     e.UsageError: 400,
+    e.ConfigError: 422,
     e.JobFileError: 422,
     e.InputMissing: 422,
     e.HostUnfit: 503,

@@ -45,9 +45,12 @@ class Proxy:
         return name if OWNER.fullmatch(name) and _within(client, self.addresses) else ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Door:
-    """How people are told on one listener. Without a token it is a Unix socket, and the kernel says who asks."""
+    """How people are told on one listener. Without a token it is a Unix socket, and the kernel says who asks.
+
+    A reload of the configuration may change the proxy and the operators.
+    """
 
     token: str | None = None  # of the token file: an operator's
     access: Access | None = None

@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from spotsurfer.model.access import OWNER, Principal, Role
+from spotsurfer.model.access import OWNER, OidcRules, Principal, Role
 from spotsurfer.model.errors import ConfigError, Denied
 
 # By asymmetric keys alone: with a shared secret, whoever checks a token could make one.
@@ -25,20 +25,6 @@ SIGN_IN_LIVES, SIGN_INS_MAX = timedelta(minutes=10), 10_000
 ASK_SECONDS = 10.0
 LEEWAY_SECONDS = 60  # between the provider's clock and ours
 _log = structlog.get_logger(room="web")
-
-
-@dataclass(frozen=True, slots=True)
-class OidcRules:
-    """Which provider, and who is who. Groups are values of the claim `role_claim`; `users`: empty = everybody it knows."""
-
-    issuer: str
-    client_id: str
-    client_secret: str = ""  # "" = a public client
-    name_claim: str = "email"
-    role_claim: str = "groups"
-    operators: frozenset[str] = frozenset()
-    viewers: frozenset[str] = frozenset()
-    users: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

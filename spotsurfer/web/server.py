@@ -149,12 +149,18 @@ def tcp_socket(listen: str) -> socket.socket:
         raise ConfigError(f"[controller] listen = {listen!r} can't be used: {e.strerror}.") from None
 
 
-def outlive_terminal() -> None:
-    """Make SIGHUP write only a line to the log: neither a closed terminal nor a request to reload the configuration ends the
-    controller. Call it in the main thread.
+def on_hangup(work: Callable[[], object]) -> None:
+    """Make SIGHUP call `work` in a thread of its own, and end nothing: it comes from a closed terminal, too. Call this in the
+    main thread. Errors of `work` end at the log.
     """
-    why = "SIGHUP is ignored: a changed configuration is read at the next start"
-    signal.signal(signal.SIGHUP, lambda *_: structlog.get_logger(room="serve").warning("serve.hangup", why=why))
+
+    def run() -> None:
+        try:
+            work()
+        except Exception as e:
+            structlog.get_logger(room="serve").warning("serve.hangup", error=str(e))
+
+    signal.signal(signal.SIGHUP, lambda *_: threading.Thread(target=run, name="hangup", daemon=True).start())
 
 
 def serve(endpoints: Sequence[Endpoint], stop: threading.Event, ready: Callable[[], None] = lambda: None) -> None:

@@ -90,6 +90,8 @@ def test_a_unit_for_boxes_is_roots_and_ends_no_box(folder: Path) -> None:
         assert f"\n{line}\n" in unit
     assert "RequiresMountsFor=/var/lib/spotsurfer-controller\n" in unit, "the service's data, not that of who writes the unit"
     assert f" serve --config {folder}/c.toml\n" in unit
+    (reload,) = [line for line in unit.splitlines() if line.startswith("ExecReload=")]
+    assert reload.endswith(f"spotsurfer --config {folder}/c.toml reload")
     for word in ("User=", "NoNewPrivileges", "Protect", "Private", "Restrict"):
         assert word not in unit
     assert not list(folder.glob("*.d"))

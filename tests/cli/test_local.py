@@ -34,6 +34,7 @@ def test_every_command_has_examples(call: Call) -> None:
         "policies": ["train"],
         "local": ["list", "reclaim", "cut", "mend", "clean"],
         "store": ["check", "stats", "gc"],
+        "budget": ["job", "list", "set", "remove"],
         "token": ["make", "list", "revoke"],
         "hint": ["stage", "checkpoint"],
     }

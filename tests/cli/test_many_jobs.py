@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 
@@ -84,7 +85,17 @@ def test_the_age_is_told(job: str, call: Call) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "resumed"), [(["--all"], [0]), (["--tag", "run=7"], [0]), (["--tag", "run=8"], []), (["asm-a"], [0])]
+    ("words", "resumed"),
+    [
+        (["--all"], [0]),
+        (["--all", "--yes"], [0]),
+        (["--tag", "run=7"], [0]),
+        (["--tag", "run=8"], []),
+        (["--all", "--tag", "run=7"], [0]),
+        (["--all", "--tag", "run=8"], []),
+        (["--all", "--owner", "nobody"], []),
+        (["asm-a"], [0]),
+    ],
 )
 def test_held_jobs_are_resumed_together(
     jobs: list[str], controller: FakeService, call: Call, words: list[str], resumed: list[int]
@@ -147,7 +158,33 @@ def test_who_can_not_be_resumed_keeps_none_of_the_others(jobs: list[str], contro
     assert result.code == 13
     assert [x["job"] for x in json.loads(result.out)["jobs"]] == [jobs[0]]
     assert "2 of 3 jobs could not be resumed" in result.err
+    refused = json.loads(result.out)["refused"]
+    assert [(x["job"], x["error"]) for x in refused] == [("nobody", "NotFound"), ("other", "Conflict")]
+    assert "not held" in refused[1]["message"]
     assert json.loads(call("suspend", "asm-a", "--json").out)["job"] == jobs[0], "one alone is answered as ever"
+
+
+@pytest.mark.parametrize(
+    ("words", "answer", "goes_on"),
+    [(["--all"], "n", False), (["--all"], "y", True), (["--all", "--yes"], None, True), (["asm-a", "other"], None, True)],
+)
+def test_on_a_terminal_it_asks_before_all_that_it_found_go_on(
+    jobs: list[str],
+    controller: FakeService,
+    call: Call,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    answer: str | None,
+    goes_on: bool,
+) -> None:
+    controller.change(jobs[2], state=JobState.HELD, wish=Wish.HOLD)
+    asked: list[str] = []
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("typer.confirm", lambda text, **_: asked.append(text) or answer == "y")
+    assert call("resume", *words).code == 0
+    assert asked == ([] if answer is None else ["Let these 2 jobs go on?"])
+    assert [controller.statuses[jobs[i]].job.wish is Wish.RUN for i in (0, 2)] == [goes_on] * 2
 
 
 @pytest.mark.parametrize("words", [["--all"], ["--tag", "run=7"]])
@@ -160,7 +197,7 @@ def test_what_is_being_cancelled_already_is_not_cancelled_again(
     assert [x["job"] for x in json.loads(done.out)["jobs"]] == [jobs[0]]
 
 
-@pytest.mark.parametrize("words", [[], ["a", "--all"], ["--all", "--tag", "x=y"], ["a", "b", "--from", "3"]])
+@pytest.mark.parametrize("words", [[], ["a", "--all"], ["a", "--tag", "x=y"], ["a", "b", "--from", "3"]])
 def test_what_to_resume_is_said_in_one_way(jobs: list[str], controller: FakeService, call: Call, words: list[str]) -> None:
     assert call("resume", *words).code == 2
     assert controller.statuses[jobs[0]].job.state == "held"

@@ -34,7 +34,7 @@ def told(world: World) -> list[Moment]:
 def life() -> list[Moment]:
     """A job that its user moves once, and that ends well; two thousandths of a dollar are spent at any time."""
     world = World(3, jobs=1, work=120, chances=calm())
-    world.loop._apply.spent = lambda _: 2_000
+    world.loop.apply.spent = lambda _: 2_000
     world.until_running()
     assert world.run(limit=60) == "stuck"
     world.commands.move(world.ids[0], None, None)
@@ -88,7 +88,7 @@ def test_a_step_in_the_price_is_a_moment() -> None:
 def test_the_controller_knows_what_was_spent(tmp_path: Path) -> None:
     controller = wiring.build(Settings(controller={"data_dir": str(tmp_path / "data")}))  # type: ignore[arg-type]
     try:
-        assert controller.loop._apply.spent(JOB) == 0
+        assert controller.loop.apply.spent(JOB) == 0
     finally:
         controller.stop()
 

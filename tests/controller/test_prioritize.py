@@ -9,9 +9,9 @@ from sqlalchemy import Engine
 from support.builders import JOB, NOW, a_job
 from support.dict_store import DictStore
 
-from spotsurfer.controller.jobs.commands import Commands
+from spotsurfer.controller.jobs.commands import FRONT, USER, Commands
 from spotsurfer.model.errors import Conflict, UsageError
-from spotsurfer.model.job import JobState, Wish
+from spotsurfer.model.job import HeldBy, JobState, Wish
 from spotsurfer.ports.clock import ManualClock
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import timeline
@@ -38,6 +38,17 @@ def test_it_counts_from_now_on_and_is_told(state: JobState) -> None:
     told = "priority -100 instead of 3, asked by its user"
     assert (moment.kind, moment.text, why.done) == ("wish", told, (told,))
     assert pokes, "the next look comes at once"
+
+
+@pytest.mark.parametrize(("by", "who"), [(HeldBy.BUDGET, USER), (HeldBy.BUDGET, FRONT), (HeldBy.USER, FRONT)])
+def test_who_may_not_wake_a_job(by: HeldBy, who: str) -> None:
+    engine, commands = world([], state=JobState.HELD, wish=Wish.HOLD, held_by=by, reason="the budget of all is used up")
+    with pytest.raises(Conflict, match="when there is money again: the budget of all" if who == USER else "is not suspended"):
+        commands.resume("job", who)
+    with engine.connect() as c:
+        assert rows.load_job(c, JOB).wish is Wish.HOLD
+    assert commands.hold("job").held_by is HeldBy.USER, "its user keeps it"
+    assert commands.resume("job").wish is Wish.RUN
 
 
 def test_what_it_is_already_is_not_told() -> None:

@@ -44,7 +44,7 @@ def test_people_see_who_suspended_it(by: HeldBy, word: str) -> None:
     assert phase(a_job(state=JobState.HELD, wish=Wish.HOLD, held_by=by), []) == word
 
 
-@pytest.mark.parametrize("by", HeldBy)
+@pytest.mark.parametrize("by", [HeldBy.USER, HeldBy.IDLE])  # one of a budget: test_budgets
 def test_it_sleeps_until_somebody_wakes_it(by: HeldBy) -> None:
     job = a_job(state=JobState.HELD, wish=Wish.HOLD, held_by=by)
     assert actions(seen([an_attempt(1, A.RELEASED)], DRAINED, job=job)) == []

@@ -23,6 +23,7 @@ ASLEEP = {"wish": Wish.HOLD, "held_by": HeldBy.IDLE}
         (an_attempt(1, A.RELEASED), {}, At.COMES),
         (an_attempt(1, A.RELEASED), {"state": JobState.HELD, **ASLEEP}, At.SLEEPS),
         (an_attempt(1), ASLEEP, At.SLEEPS),
+        (an_attempt(1, A.RELEASED), {"state": JobState.HELD, "wish": Wish.HOLD, "held_by": HeldBy.BUDGET}, At.AWAY),
         (an_attempt(1, A.RELEASED), {"state": JobState.HELD}, At.COMES),
         (an_attempt(1, A.RELEASED), {"state": JobState.HELD, "wish": Wish.HOLD}, At.AWAY),
         (an_attempt(1), {"wish": Wish.CANCEL}, At.AWAY),

@@ -16,6 +16,7 @@ from spotsurfer.controller.history.cost_reports import check
 from spotsurfer.ledger.cost_report import Period, cost_report
 from spotsurfer.ledger.time_by_use import AttemptFacts, JobFacts
 from spotsurfer.model.actions import Preview
+from spotsurfer.model.budgets import WARN_AT, Budget, BudgetStatus, Per
 from spotsurfer.model.charges import ChargeLine
 from spotsurfer.model.cost_report import CostReport
 from spotsurfer.model.errors import Conflict, InputMissing, NotFound
@@ -49,6 +50,7 @@ from spotsurfer.ports.service import (
     OutputFile,
     PartialSeen,
     Progress,
+    Reloaded,
     UsageSeen,
     Why,
 )
@@ -110,6 +112,8 @@ class FakeService:
         self.work: dict[str, dict[str, object]] = {}
         self.work_fails: dict[str, Exception] = {}
         self.store_results: dict[str, dict[str, object]] = {}
+        self.group_budgets: dict[tuple[str, Per], BudgetStatus] = {}
+        self.reloaded = Reloaded(["limits.budget_usd"], ["store.url"])
         self.looks, self.looks_needed = 0, 1
         self.called_off: list[str] = []
         self.lock = threading.Lock()
@@ -292,6 +296,26 @@ class FakeService:
         found = self._open(job)
         self.change(found.id, spec=replace(found.spec, budget_usd_micros=usd_micros))
         return self.statuses[found.id].job
+
+    def budgets(self, owner: str | None = None) -> Sequence[BudgetStatus]:
+        return [b for b in self.group_budgets.values() if owner is None or b.scope in ("all", f"owner:{owner}")]
+
+    def set_scope_budget(
+        self, scope: str, usd_micros: int, per: Per = Per.TOTAL, warn_at: Sequence[int] | None = None, who: str = ""
+    ) -> Budget:
+        made = Budget(scope, usd_micros, per, warn_at if warn_at is not None else WARN_AT)
+        self.group_budgets[scope, per] = BudgetStatus(
+            *(scope, per, usd_micros, made.warn_at, usd_micros // 2, 50.0, None, None, False, False), set_by=who
+        )
+        return made
+
+    def remove_scope_budget(self, scope: str, per: Per = Per.TOTAL, who: str = "") -> Budget | None:
+        if self.group_budgets.pop((scope, per), None) is None:
+            raise NotFound(f"No budget of {scope} was set.")
+        return None
+
+    def reload(self) -> Reloaded:
+        return self.reloaded
 
     def go_back(self, job: JobId, checkpoint: str) -> Job:
         found = self._find(job).job

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, NamedTuple
 
@@ -10,7 +11,7 @@ import typer
 from spotsurfer.cli import follow
 from spotsurfer.cli.common import SESSION, JobArgument, Wait, examples, known_jobs, timeout_seconds
 from spotsurfer.cli.follow import current
-from spotsurfer.cli.printing import complain, confirm, money, put_json, say, tell
+from spotsurfer.cli.printing import complain, confirm, is_json, put_json, say, tell
 from spotsurfer.common.units import counted
 from spotsurfer.model.errors import (
     Conflict,
@@ -54,16 +55,16 @@ def add(app: typer.Typer) -> None:
     )(move)
     suspends = ("spotsurfer suspend assembly-3f9a1c --wait", "spotsurfer suspend --tag run=7", "spotsurfer suspend --all")
     app.command(epilog=examples(*suspends))(suspend)
-    resumes = ("spotsurfer resume assembly-3f9a1c --wait", "spotsurfer resume job-1 --from 12", "spotsurfer resume --all")
+    resumes = (
+        "spotsurfer resume job-1 --from 12",
+        "spotsurfer resume --all --owner ada",
+        "spotsurfer resume --tag run=7 --yes",
+    )
     app.command(epilog=examples(*resumes))(resume)
     app.command(
         epilog=examples("spotsurfer priority assembly-3f9a1c high", "spotsurfer priority assembly-3f9a1c -5"),
         context_settings={"ignore_unknown_options": True},  # a number below zero is none
     )(priority)
-    app.command(
-        epilog=examples("spotsurfer budget assembly-3f9a1c 25", "spotsurfer budget assembly-3f9a1c none"),
-        context_settings={"ignore_unknown_options": True},
-    )(budget)
     app.command(
         epilog=examples("spotsurfer cancel assembly-3f9a1c", "spotsurfer cancel --tag run=7", "spotsurfer cancel --all")
     )(cancel)
@@ -193,16 +194,23 @@ def resume(  # noqa: PLR0913 - one parameter an option
         str | None,
         typer.Option("--from", metavar="CHECKPOINT", help="Go back to this one; the job may be held, running or ended."),
     ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before several jobs go on.")] = False,
     wait: Wait = False,
     timeout: Timeout = "1h",
 ) -> None:
     """Let suspended or held jobs go on; with --from, any job from a checkpoint of your choice.
 
-    A job that runs is saved first; where that fails it runs on and does not go back.
+    A job that runs is saved first; where that fails it runs on and does not go back. On a terminal it is asked whether all that
+    were found are to go on. Each that could not be resumed is named with the reason, and the exit code is that of the first.
     """
     limit, chosen = timeout_seconds(timeout), _chosen(jobs, every, Filter(tags, owner, project), state=["held", "suspended"])
     if origin is not None and len(chosen) > 1:
         raise UsageError("--from is a checkpoint of one job: name one.")
+    if not jobs and len(chosen) > 1 and not (yes or is_json()) and sys.stdin.isatty():
+        tell(f"Held: {', '.join(chosen)}")
+        if not typer.confirm(f"Let these {len(chosen)} jobs go on?", err=True):
+            tell("None was resumed.")
+            return
     client = SESSION.client()
     _each(client, chosen, lambda job: _resume(client, job, origin, limit if wait else None), "resumed", not jobs)
 
@@ -267,22 +275,6 @@ def priority(
     say(answer, f"{answer['job']} has priority {answer['priority']} from now on.")
 
 
-def budget(
-    job: JobArgument,
-    usd: Annotated[str, typer.Argument(metavar="USD", help="US dollars in all, like 25 or 0.50; or none.", show_default=False)],
-) -> None:
-    """Change what the job may cost in all; it is held before that is passed. One that is held for it wants `resume`, too."""
-    from spotsurfer.common.units import parse_usd
-
-    try:
-        wanted = None if usd == "none" else parse_usd(usd)
-    except ValueError as e:
-        raise UsageError(f"The budget {e}, or none.") from None
-    answer = SESSION.client().put(job_path(job, "budget"), {"usd_micros": wanted})
-    limit = f"may cost {money(wanted)} USD in all from now on" if wanted is not None else "has no budget of its own any more"
-    say(answer, f"{answer['job']} {limit}.")
-
-
 def cancel(
     jobs: Jobs = None,
     *,
@@ -320,7 +312,7 @@ def _chosen(
 
     Raises UsageError.
     """
-    if sum((bool(jobs), every, any(those))) != 1:
+    if bool(jobs) == (every or any(those)):
         raise UsageError("Name jobs, or say --all, or which: --tag name=value, --owner, --project.")
     if jobs:
         return list(dict.fromkeys(jobs))
@@ -344,7 +336,7 @@ def _each(
     if len(jobs) == 1 and not looked_up:
         say(*act(jobs[0]))
         return
-    answers, refused, ended = list[Json](), list[SpotsurferError](), 0
+    answers, refused, ended = list[Json](), list[tuple[str, SpotsurferError]](), 0
     for job in jobs:
         try:
             answer, text = act(job)
@@ -352,15 +344,15 @@ def _each(
             if looked_up and isinstance(e, Conflict) and follow.has_ended(client.get(job_path(job))):
                 ended += 1
                 continue
-            refused.append(e)
+            refused.append((job, e))
             complain(str(e))
         else:
             answers.append(answer)
             confirm(text)
-    put_json({"jobs": answers})
+    put_json({"jobs": answers, "refused": [{"job": job, "error": type(e).__name__, "message": str(e)} for job, e in refused]})
     if not jobs:
         confirm("There is no such job.")
     if ended:
         tell(f"{ended} of {counted(len(jobs), 'job')} had ended meanwhile.")
     if refused:
-        raise type(refused[0])(f"{len(refused)} of {counted(len(jobs), 'job')} could not be {done}.")
+        raise type(refused[0][1])(f"{len(refused)} of {counted(len(jobs), 'job')} could not be {done}.")

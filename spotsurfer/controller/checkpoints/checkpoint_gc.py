@@ -75,7 +75,7 @@ class CheckpointGc:
     """`look` is one pass over all jobs; everything may be called from any thread."""
 
     def __init__(self, checkpoints: CheckpointStore, retention: RetentionSection) -> None:
-        self._checkpoints, self._retention = checkpoints, retention
+        self._checkpoints, self.retention = checkpoints, retention
         self.collector = Collector(checkpoints.store, retention.wait, checkpoints.lead)
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._proven: set[tuple[str, str]] = set()
@@ -141,7 +141,7 @@ class CheckpointGc:
             self._check_known(job, log)
         wanted = {job.rewind.checkpoint: "its user goes back to it"} if job.rewind is not None else {}
         keys = self._checkpoints.keys(job)
-        return Asked(job.id, RetentionRules(self._retention.newest, over), keys, wanted, sweep, log)
+        return Asked(job.id, RetentionRules(self.retention.newest, over), keys, wanted, sweep, log)
 
     def _check_known(self, job: Job, log: HeadLog) -> None:
         """Protects a job that ended according to a database from a backup, but was reopened since and needs its checkpoints."""
@@ -176,7 +176,7 @@ class CheckpointGc:
     def _over(self, job: Job) -> bool:
         """Whether the job no longer needs its checkpoints."""
         ended_for = self._checkpoints.clock.now() - job.ended_at if job.ended_at is not None else timedelta(0)
-        return job.state in ENDED and ended_for.total_seconds() >= self._retention.ended
+        return job.state in ENDED and ended_for.total_seconds() >= self.retention.ended
 
     def _keep(self, job: Job, attempts: Iterable[Attempt]) -> None:
         newest = self._checkpoints.heads.log(job.id).newest

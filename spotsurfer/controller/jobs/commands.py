@@ -54,11 +54,16 @@ class Commands:
         return self._change(job, "suspend", lambda j: replace(j, **hold))  # type: ignore[arg-type]
 
     def resume(self, job: str, who: str = USER) -> Job:
-        """Undo a hold; earlier failures don't count any more. A connection wakes only a job that the controller suspended."""
+        """Undo a hold; earlier failures don't count any more. A connection wakes only an idle job.
+
+        Conflict for one that a budget of several jobs holds: that ends by itself.
+        """
 
         def change(row: Job) -> Job:
-            if row.wish is not Wish.HOLD or (who == FRONT and row.held_by is HeldBy.USER):
+            if row.wish is not Wish.HOLD or (who == FRONT and row.held_by is not HeldBy.IDLE):
                 raise Conflict(f"job {row.id} is not suspended: it is {row.state}")
+            if row.held_by is HeldBy.BUDGET:
+                raise Conflict(f"job {row.id} goes on by itself when there is money again: {row.reason}")
             return replace(row, wish=Wish.RUN, held_by=HeldBy.USER, reason="", resumed_at=self._clock.now())
 
         return self._change(job, "resume", change, who)

@@ -27,13 +27,13 @@ class Hooks:
     def __init__(self, engine: Engine, clock: Clock, for_all: Sequence[str]) -> None:
         self._engine = engine
         self._clock = clock
-        self._for_all = tuple(for_all)
+        self.for_all = tuple(for_all)
 
     def on_end(self, connection: Connection, job: Job) -> Callable[[], None] | None:
         """Called inside the transaction that ends or holds the job; the function it returns starts the commands."""
         if rehearses(job):
             return None
-        commands = [c for c in (job.spec.on_end, self._for_all) if c]
+        commands = [c for c in (job.spec.on_end, self.for_all) if c]
         entries = [
             (journal.begin(connection, f"hook/{job.id}/{job.state}/{i}", self._clock.now()), command)
             for i, command in enumerate(commands)
@@ -47,7 +47,7 @@ class Hooks:
             known = {job: rows.find_job(connection, job) for _, (_, job, _, _) in left}
         for number, (_, name, _, index) in left:
             job = known[name]
-            commands = [c for c in (job.spec.on_end, self._for_all) if c]
+            commands = [c for c in (job.spec.on_end, self.for_all) if c]
             if int(index) < len(commands):
                 self._start(job, [(number, commands[int(index)])])
 

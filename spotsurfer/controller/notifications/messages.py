@@ -44,12 +44,16 @@ def apprise_sender(urls: Sequence[str]) -> Send:
 class Messages:
     """Looks at new events and sends what is due."""
 
-    def __init__(self, engine: Engine, clock: Clock, rules: Rules, send: Send) -> None:
-        self._engine, self._clock, self._rules, self._send = engine, clock, rules, send
+    def __init__(self, engine: Engine, clock: Clock, rules: Rules, send: Send | None) -> None:
+        """`send`: None = nobody wants to know. Both may change while it works."""
+        self._engine, self._clock, self.rules, self.send = engine, clock, rules, send
         self._failed_at: datetime | None = None
 
     def look(self) -> None:
-        """Once. What can't be sent is tried again at the next look."""
+        """Once. What can't be sent is tried again later."""
+        send = self.send
+        if send is None:
+            return
         with self._engine.begin() as connection:
             kept = db.recalled(connection, KEY)
             if kept is None:  # the first time: what lies behind is no news
@@ -59,20 +63,20 @@ class Messages:
             else:
                 before = _of_text(kept)
             news = timeline.next_ones(connection, before.number, AT_ONCE)
-        progress = notifications.gathered(before, news, self._rules)
+        progress = notifications.gathered(before, news, self.rules)
         now = self._clock.now()
-        message, after = notifications.due(progress, now, self._rules)
+        message, after = notifications.due(progress, now, self.rules)
         if message is not None:
             waits = self._failed_at is not None and now - self._failed_at < AGAIN
-            if waits or not self._sent(message, now):
+            if waits or not self._sent(send, message, now):
                 after = progress
         if after != before:
             with self._engine.begin() as connection:
                 db.keep(connection, KEY, _to_text(after))
 
-    def _sent(self, message: Message, now: datetime) -> bool:
+    def _sent(self, send: Send, message: Message, now: datetime) -> bool:
         """Whether everybody got it. If one address fails, all get the message again at the next try."""
-        good = self._send(message)
+        good = send(message)
         self._failed_at = None if good else now
         if not good:
             log.warning("notify.failed", title=message.title)

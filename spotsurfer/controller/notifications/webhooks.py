@@ -73,15 +73,15 @@ class Try:
 
 
 class Webhooks:
-    """Posts what is due."""
+    """Posts what is due. `hooks` may change while it works."""
 
     def __init__(self, engine: Engine, clock: Clock, hooks: Sequence[Webhook]) -> None:
-        self._engine, self._clock, self._hooks = engine, clock, hooks
+        self._engine, self._clock, self.hooks = engine, clock, hooks
         self._opener = urllib.request.build_opener(_NoRedirects)
 
     def look(self) -> None:
         """Once, for each of them; the trouble of one is not that of another."""
-        for hook in self._hooks:
+        for hook in self.hooks:
             self._go_on(hook)
 
     def _go_on(self, hook: Webhook) -> None:

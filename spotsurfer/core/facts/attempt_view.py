@@ -305,9 +305,9 @@ PHASES = tuple(
 
 def phase(job: Job, attempts: Sequence[Attempt]) -> str:
     """One word: queued, ordering, booting, waiting, starting, restoring, running, stuck, saving, moving, suspending,
-    suspended (by the controller, for a while), or a state.
+    suspended (for want of work), or a state.
     """
-    if job.state is JobState.HELD and job.held_by is not HeldBy.USER:
+    if job.state is JobState.HELD and job.held_by is HeldBy.IDLE:
         return "suspended"
     if job.state in ENDED or job.state is JobState.HELD:
         return str(job.state)

@@ -108,9 +108,8 @@ def over_budget(snapshot: Snapshot, seen: JobSeen) -> str | None:
     """Why this job must be held for money, or None."""
     if seen.job.wish is not Wish.RUN or seen.job.state not in (JobState.QUEUED, JobState.ACTIVE):
         return None
-    total = _committed(snapshot)
     cap = snapshot.limits.budget_usd_micros
-    if cap is not None and total >= cap:
+    if cap is not None and _committed(snapshot) >= cap:
         return f"the budget of {usd(cap)} USD would be passed; raise limits.budget_usd and resume"
     own, mine = seen.job.spec.budget_usd_micros, seen.spent_usd_micros + reserve(seen.attempts, snapshot.limits)
     if own is not None and mine >= own:

@@ -12,6 +12,7 @@ from spotsurfer.core.facts.ownership import late, refusing, tried_since
 from spotsurfer.core.facts.pool_evidence import evidence, with_evidence
 from spotsurfer.core.scheduling import capacity as hard
 from spotsurfer.core.scheduling import preemption
+from spotsurfer.core.scheduling.budgets import Purse
 from spotsurfer.core.scheduling.deadline import MARKETS, Bought, weighed
 from spotsurfer.core.scheduling.interval import Paced, paced
 from spotsurfer.core.scheduling.placement import GIB, choose, fits, serves, wrong_gpus
@@ -141,6 +142,7 @@ class Planner:
         self._alarms: list[str] = []
         self.bought: dict[JobId, Bought | None] = {}
         self._planned: list[Offer] = []
+        self.purse = Purse(snapshot)
         self._chosen: dict[JobId, tuple[Sequence[Offer], Sequence[tuple[Offer, str]]]] = {}
         self._reserved: list[Offer] = []  # of jobs that wait for room: later jobs don't take it
         self.rejected: list[Rejected] = []
@@ -284,7 +286,7 @@ class Planner:
         bought = self._weighed(seen) if ranked else None
         if bought is not None:
             ranked = [] if bought.buy is Buy.WAIT else _as_bought(ranked, bought)
-        return ranked[0] if ranked else None
+        return ranked[0] if ranked and self.purse.lacks(seen.job, ranked[0]) is None else None
 
     def _for_move(self, seen: JobSeen, own: Sequence[AttemptView]) -> Action | None:
         move = seen.job.move
@@ -399,7 +401,13 @@ class Planner:
             if holder is None:
                 return SetWish(job, Wish.HOLD, f"{money} and resume")
             return SetWish(job, None, f"the move failed, the job runs on: {money}", clear_move=True) if move else None
+        if (money := self.purse.lacks(seen.job, offer)) is not None:  # its next period brings more: the job just waits
+            self.reject(job, f"{offer.market} {offer.pool}", money)
+            return (
+                SetWish(job, None, f"the move failed, the job runs on: {money}", clear_move=True) if move and holder else None
+            )
         self._planned.append(offer)
+        self.purse.take(seen.job, offer)
         known = [seen.head.epoch if seen.head is not None else 0, *(c.attempt.number for c in own), *seen.desired_heard]
         number = AttemptNumber(max(known) + 1)  # never a used one: its machine and its fencing would be confused
         return Plan(job, number, offer, purpose, move)
@@ -433,5 +441,5 @@ def preview(job: Job, snapshot: Snapshot, policy: Policy, now: datetime) -> Prev
         obstacle = NO_MACHINE
     else:
         full = hard.no_room_left(snapshot, seen, choices[0], ())
-        obstacle = full or hard.no_money_left(snapshot, seen, choices[0], ()) or ""
+        obstacle = full or hard.no_money_left(snapshot, seen, choices[0], ()) or Purse(snapshot).lacks(job, choices[0]) or ""
     return Preview(list(choices), rejected, obstacle)

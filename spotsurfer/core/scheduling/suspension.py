@@ -16,8 +16,8 @@ from spotsurfer.model.snapshot import JobSeen, QuietSeen
 # ---- Suspension by the controller, with a reason
 #
 # `idle` returns the wish. The steps are the same as after a user's `suspend`: the final save, the release of the machine,
-# HELD. `held_by` records who wanted it. A user's `suspend` takes such a job over, a user's `resume` ends any suspension. The
-# user, or a connection to one of the job's ports, wakes the job.
+# HELD. `held_by` records who wanted it. A user's `suspend` takes such a job over, a user's `resume` ends any suspension but
+# that by a budget (see `budgets`). The user, or a connection to one of the job's ports, wakes an idle job.
 
 
 def can_be(holder: AttemptView) -> bool:
@@ -31,7 +31,7 @@ def can_be(holder: AttemptView) -> bool:
 def coming_back(seen: JobSeen, own: Sequence[AttemptView]) -> SetWish | None:
     """The wish to run on for a job that the controller wanted to suspend and could not save; None for any other job."""
     job = seen.job
-    if job.held_by is HeldBy.USER or (failed := failed_drain(own)) is None:
+    if job.held_by is not HeldBy.IDLE or (failed := failed_drain(own)) is None:
         return None
     return SetWish(job.id, Wish.RUN, f"it could not be suspended ({job.reason}), and runs on: {failed}")
 
