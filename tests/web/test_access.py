@@ -142,6 +142,23 @@ def test_a_viewer_changes_nothing(client: httpx.Client, access: AccessControl, r
         assert answer.status_code == 403
 
 
+def test_budgets_of_several_jobs_are_set_by_operators_and_seen_by_those_for_whom_they_count(
+    client: httpx.Client, access: AccessControl, service: FakeService
+) -> None:
+    root, bob = as_(access, "root", Role.OPERATOR), as_(access, "bob")
+    for scope in ("owner:ada", "owner:bob", "all"):
+        body = {"scope": scope, "usd_micros": 5_000_000, "per": "month"}
+        assert client.put("/v1/budgets", json=body, headers=bob).status_code == 403
+        assert client.put("/v1/budgets", json=body, headers=root).json()["usd_micros"] == 5_000_000
+    assert {b.set_by for b in service.group_budgets.values()} == {"root"}
+    assert [b["scope"] for b in client.get("/v1/budgets", headers=bob).json()["budgets"]] == ["owner:bob", "all"]
+    assert len(client.get("/v1/budgets", headers=as_(access, "eve", Role.VIEWER)).json()["budgets"]) == 3
+    gone = {"scope": "owner:ada", "per": "month"}
+    assert client.delete("/v1/budgets", params=gone, headers=bob).status_code == 403
+    assert client.delete("/v1/budgets", params=gone, headers=root).json() == {**gone, "again": None}
+    assert client.post("/v1/reload", headers=bob).status_code == 403
+
+
 def test_a_user_has_their_own_jobs(client: httpx.Client, access: AccessControl, service: FakeService) -> None:
     bob = as_(access, "bob")
     made = client.post("/v1/ids", json={"name": "mine"}, headers=bob).json()["job"]

@@ -203,7 +203,8 @@ def resume(  # noqa: PLR0913 - one parameter an option
     A job that runs is saved first; where that fails it runs on and does not go back. On a terminal it is asked whether all that
     were found are to go on. Each that could not be resumed is named with the reason, and the exit code is that of the first.
     """
-    limit, chosen = timeout_seconds(timeout), _chosen(jobs, every, Filter(tags, owner, project), state=["held", "suspended"])
+    limit, those = timeout_seconds(timeout), Filter(tags, owner, project)
+    chosen = _chosen(jobs, every, those, combined=True, state=["held", "suspended"])
     if origin is not None and len(chosen) > 1:
         raise UsageError("--from is a checkpoint of one job: name one.")
     if not jobs and len(chosen) > 1 and not (yes or is_json()) and sys.stdin.isatty():
@@ -306,13 +307,15 @@ def _chosen(
     every: bool,
     those: Filter,
     wishes: Sequence[Wish] = (Wish.RUN, Wish.HOLD),
+    combined: bool = False,
     **which: object,
 ) -> list[str]:
     """The named jobs, or the ids of jobs that match the filters, have not ended, and may get one of these wishes.
 
-    Raises UsageError.
+    `combined`: --all may stand beside filters; where an order can't be taken back, that would be a slip. Raises UsageError.
     """
-    if bool(jobs) == (every or any(those)):
+    ways = (bool(jobs), every or any(those)) if combined else (bool(jobs), every, any(those))
+    if sum(ways) != 1:
         raise UsageError("Name jobs, or say --all, or which: --tag name=value, --owner, --project.")
     if jobs:
         return list(dict.fromkeys(jobs))
