@@ -153,11 +153,12 @@ class Apply:
     def _step(self, c: Connection, before: Attempt, event: AttemptEvent, reason: str, **changes: object) -> Attempt:
         view = self.instance_of(before.token, before.instance)
         seen = None if view is None else effects.machine_seen(view)
-        moved = effects.after(before, event, reason, self.clock.now(), seen)
+        now = self.clock.now()
+        moved = effects.after(before, event, reason, now, seen)
         saved = rows.save_attempt(c, replace(moved, **changes))  # type: ignore[arg-type]
         data: dict[str, str | float | None] = {"from": str(before.state), "to": str(saved.state), "event": str(event)}
         if event is AttemptEvent.WORKLOAD_STARTED and saved.from_checkpoint is not None and saved.granted_at is not None:
-            data["restore_seconds"] = max((self.clock.now() - saved.granted_at).total_seconds(), 0.0)
+            data["restore_seconds"] = max((now - saved.granted_at).total_seconds(), 0.0)
             data["pause_seconds"] = saved.pause_seconds
         if saved.state is AttemptState.RELEASED:
             data["usd_micros"] = self.spent(saved.job)

@@ -312,7 +312,7 @@ def why(
 def watch(
     jobs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[JOB]...", help="Only these jobs.", show_default=False, autocompletion=known_jobs),
+        typer.Argument(metavar="JOB", help="Only these jobs.", show_default=False, autocompletion=known_jobs),
     ] = None,
     *,
     since: Since = None,
