@@ -152,14 +152,14 @@ def last_reports(connection: Connection, jobs: Sequence[JobId]) -> dict[tuple[st
 def last_words(connection: Connection, jobs: Sequence[JobId]) -> dict[tuple[str, int], tuple[datetime, Report]]:
     """The last report of each attempt of these jobs, and when it came."""
     rows = connection.execute(select(U.c.job, U.c.attempt, U.c.at, U.c.doc).where(U.c.job.in_(list(jobs))))
-    known = ((row, report) for row in rows if (report := _report(row.doc)) is not None)
+    known = ((row, report) for row in rows if (report := report_of(row.doc)) is not None)
     return {(row.job, row.attempt): (datetime.fromisoformat(row.at), report) for row, report in known}
 
 
 def last_report(connection: Connection, job: str, attempt: int) -> Report | None:
     """The last report of one attempt."""
     doc = connection.execute(select(U.c.doc).where(and_(U.c.job == job, U.c.attempt == attempt))).scalar()
-    return None if doc is None else _report(doc)
+    return None if doc is None else report_of(doc)
 
 
 def rungs(connection: Connection, job: str) -> set[str]:
@@ -174,7 +174,7 @@ def _rung(connection: Connection, job: str, attempt: int) -> str:
     return "" if doc is None else str(doc.get(RUNG, ""))
 
 
-def _report(doc: dict[str, Any]) -> Report | None:
+def report_of(doc: dict[str, Any]) -> Report | None:
     """The report; None for one that an older version accepted and this one does not: it counts as missing."""
     try:
         return json_codec.decode(Report, json.dumps({"protocol": json_codec.PROTOCOL, **doc}).encode())
