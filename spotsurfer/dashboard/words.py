@@ -1,0 +1,97 @@
+"""Values as the pages print them: money, times, sizes, states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from spotsurfer.common.plain_words import PHASES, of_moment
+from spotsurfer.common.units import duration, size
+from spotsurfer.model.money import MICROS
+from spotsurfer.ports.service import JobStatus, Moment
+
+# Phase -> the word for it, and the group by which pages count and colour.
+STATES: dict[str, tuple[str, str]] = {
+    "queued": ("Waiting", "waiting"),
+    "ordering": ("Ordering machine", "starting"),
+    "booting": ("Booting", "starting"),
+    "waiting": ("Machine ready", "starting"),
+    "starting": ("Starting", "starting"),
+    "restoring": ("Restoring", "starting"),
+    "running": ("Running", "running"),
+    "saving": ("Saving", "moving"),
+    "moving": ("Moving", "moving"),
+    "suspending": ("Going to sleep", "moving"),
+    "suspended": ("Asleep", "held"),
+    "held": ("Held", "held"),
+    "succeeded": ("Succeeded", "succeeded"),
+    "failed": ("Failed", "failed"),
+    "cancelled": ("Cancelled", "cancelled"),
+}
+GROUPS = ("running", "moving", "starting", "waiting", "held", "failed", "succeeded", "cancelled")
+OPEN_GROUPS = GROUPS[:5]
+
+
+def state_word(status: JobStatus) -> str:
+    """The state in people's words; a failed job with its exit code."""
+    word = STATES.get(status.phase, (status.phase, ""))[0]
+    return f"{word} ({status.job.exit_code})" if status.job.exit_code else word
+
+
+def group(phase: str) -> str:
+    """By what jobs are counted and coloured."""
+    return STATES.get(phase, ("", "waiting"))[1]
+
+
+def dollars(micros: int | None) -> str:
+    """An amount for reading: cents, and more digits below one cent."""
+    if micros is None:
+        return "–"
+    usd = micros / MICROS
+    sign, usd = ("−" if usd < 0 else ""), abs(usd)
+    return f"{sign}${usd:,.2f}" if usd == 0 or usd >= 0.01 else f"{sign}<$0.01"
+
+
+def hourly(micros: int | None) -> str:
+    """A price an hour, to a tenth of a cent."""
+    return "–" if micros is None else f"${micros / MICROS:,.3f}"
+
+
+def when(at: datetime | None) -> str:
+    """A moment, to the second, in UTC."""
+    return "–" if at is None else f"{at.astimezone(UTC):%b %d %H:%M:%S}"
+
+
+def iso(at: datetime | None) -> str:
+    """The same for programs."""
+    return "" if at is None else at.astimezone(UTC).isoformat(timespec="seconds")
+
+
+def about(seconds: float | None) -> str:
+    """A duration in one or two units; "–" = not known."""
+    return "–" if seconds is None else duration(max(seconds, 0.0) // 1 if seconds >= 10 else max(round(seconds, 1), 0.0))
+
+
+def share(part: float, whole: float | None) -> float:
+    """Percent of a limit, at most 100."""
+    return min(100.0 * part / whole, 100.0) if whole else 0.0
+
+
+def told(moment: Moment) -> tuple[str, str] | None:
+    """Kind and text of a moment for people; None if another one says the same."""
+    return of_moment({"kind": moment.kind, "text": moment.text, "data": moment.data})
+
+
+FILTERS: dict[str, Callable[..., Any]] = {
+    "state": state_word,
+    "group": group,
+    "dollars": dollars,
+    "hourly": hourly,
+    "when": when,
+    "iso": iso,
+    "about": about,
+    "bytes": lambda n: "–" if n is None else size(int(n)),
+    "share": share,
+    "meaning": lambda phase: PHASES.get(phase, phase),
+}
