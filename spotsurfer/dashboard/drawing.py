@@ -61,7 +61,7 @@ MARKS = {  # kind of moment -> its form below
     "near miss": "alert",
 }
 FORMS = {
-    "notice": Markup('<path d="M-5 -13H5L0 -4Z"/>'),
+    "notice": Markup('<path d="M-5 0H5L0 10Z"/>'),
     "saved": Markup('<path d="M0 2V10"/>'),
     "moved": Markup('<circle r="4" cy="6"/>'),
     "alert": Markup('<path d="M-4 2L4 10M4 2L-4 10"/>'),
@@ -136,14 +136,15 @@ HIGH, BUCKETS = 96, 240
 def chart(title: str, curves: Sequence[Curve], begins: datetime, ends: datetime, say: Callable[[float], str]) -> Markup:
     """Curves from zero up, with the largest value and the time axis."""
     values = [v for c in curves for _, v in c.points if v is not None and isfinite(v)]
-    top = max(values, default=0.0) * 1.08 or 1.0
+    most = max(values, default=0.0)
+    top = most * 1.2 or 1.0
     parts = _axis(begins, ends, HIGH + AXIS)
-    for share in (0.0, 0.5, 1.0):
-        y = HIGH - share * (HIGH - 14)
+    labels = []
+    for at in (0.0, most / 2, most):
+        y = HIGH - at / top * HIGH
         parts.append(Markup('<line class="grid" x1="0" x2="100%" y1="{0:.1f}" y2="{0:.1f}"/>').format(y))
-        if share:
-            at = top * share * (HIGH - 14) / HIGH
-            parts.append(Markup('<text class="tick" x="2" y="{:.1f}">{}</text>').format(y - 3, say(at)))
+        if at:
+            labels.append(Markup('<text class="tick" x="2" y="{:.1f}">{}</text>').format(y - 3, say(at)))
     for curve in curves:
         lines = Markup("").join(_polyline(run, curve.form) for run in _runs(curve, begins, ends, top))
         parts.append(
@@ -152,8 +153,8 @@ def chart(title: str, curves: Sequence[Curve], begins: datetime, ends: datetime,
             )
         )
     last = next((v for _, v in reversed(curves[0].points) if v is not None), None) if curves else None
-    name = f"{title}: now {say(last)}, at most {say(max(values))}" if last is not None else f"{title}: nothing is known"
-    return _svg(name, HIGH + AXIS, parts, "chart")
+    name = f"{title}: now {say(last)}, at most {say(most)}" if last is not None else f"{title}: nothing is known"
+    return _svg(name, HIGH + AXIS, parts + labels, "chart")
 
 
 def _runs(curve: Curve, begins: datetime, ends: datetime, top: float) -> Iterable[list[tuple[float, float]]]:

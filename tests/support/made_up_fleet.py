@@ -57,7 +57,7 @@ FIT = Fit(4.1, 310 << 20, 9.4, 118.0, "fits", 14.0, 2.0, 3.0, 200.0, 900.0, 720.
 @contextmanager
 def made_up(folder: Path, count: int, **sections: Any) -> Iterator[wiring.Controller]:
     """A controller with so many jobs; with any there is the job `STORY` among them."""
-    limits = {"hourly_max_usd": "40", "budget_usd": "2000", "instances_max": 250}
+    limits = {"hourly_max_usd": "60", "budget_usd": "20000", "instances_max": 400}
     own = {"data_dir": str(folder / "data")}
     settings = Settings(controller=own, limits=limits, store={"url": (folder / "store").as_uri()}, **sections)  # type: ignore[arg-type]
     controller = wiring.build(settings)
@@ -83,11 +83,12 @@ def fill(controller: wiring.Controller, settings: Settings, count: int) -> None:
             controller.service.observer.costs.refresh(c, {}, now)
         _stored(cast(ObjectStore, controller.service.stored_output._store), settings, now)
     offers = _offers() if count else []
+    service.observer._offers = {"aws": (now, tuple(offers))}
     cool = [Cooldown(POOLS[1][0], Market.SPOT, now + timedelta(minutes=4), 2, "InsufficientInstanceCapacity")] if count else []
     waiting = [j for j in jobs if j.state is JobState.QUEUED]
     controller.loop.last_seen = Snapshot([], offers, cool, [], {}, 0, service.limits)
     controller.loop.last_tick_at = now
-    controller.loop._notes = {j.id: f"the limit of 40 USD an hour leaves no room; {n} wait before it" for n, j in enumerate(waiting)}
+    controller.loop._notes = {j.id: f"the limit of 60 USD an hour leaves no room; {n} wait before it" for n, j in enumerate(waiting)}
     controller.loop._levels = {j.id: j.spec.priority + 3 for j in waiting}
 
 
@@ -231,8 +232,9 @@ def _story(c: Connection, now: datetime) -> Job:
     for number, (a, b, pool, spot) in enumerate(lives, 1):
         times = begun + timedelta(hours=a), None if b is None else begun + timedelta(hours=b)
         _attempt(c, job, number, times, POOLS[pool], spot)
+        if number == 3:
+            say(c, job.id, None, times[0], "wish", "move to another machine (spot), asked by its user")
         _lived(c, number, times[0], times[1] or now, POOLS[pool])
-    say(c, job.id, None, begun + timedelta(hours=3), "wish", "move to another machine (spot), asked by its user")
     for at, done, rejected, note in (
         (6.4, ("plan #4 on n2-standard-8 spot in europe-west3-a",), (("c6i.xlarge spot", "it cools down for 4 min: no capacity"),), "its machine is reclaimed in 2 min"),
         (6.6, ("grant to #4 from checkpoint 000003-000009",), (("r6i.2xlarge spot", "0.073 USD an hour more for the same work"),), "the next machine is ready"),
