@@ -10,6 +10,7 @@ from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from spotsurfer.dashboard.words import NOTHING
 from spotsurfer.model.cost_report import CostReport, Group, MachineCost, MonthForecast, Saved, Use
 
 FRESH = timedelta(seconds=60)
@@ -94,7 +95,7 @@ def _lines(report: CostReport, key: Callable[[MachineCost], str]) -> list[Line]:
     """The most expensive group first; what is no machine's is a line of its own, so that all add up to what was spent."""
     some: defaultdict[str, list[MachineCost]] = defaultdict(list)
     for m in report.attempts:
-        some[key(m) or "–"].append(m)
+        some[key(m) or NOTHING].append(m)
     found = [
         Line(name, len(ms), sum(m.seconds for m in ms), sum(m.usd_micros for m in ms), sum(m.usd_micros_on_demand for m in ms))
         for name, ms in some.items()

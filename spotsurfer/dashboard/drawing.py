@@ -41,13 +41,17 @@ def _axis(begins: datetime, ends: datetime, height: int) -> list[Markup]:
     for x, text in _ticks(begins, ends):
         parts.append(Markup('<line class="grid" x1="{0:.2f}%" x2="{0:.2f}%" y1="0" y2="{1}"/>').format(x, height - AXIS))
         if 3 < x < 97:
-            parts.append(Markup('<text class="tick" x="{:.2f}%" y="{}" text-anchor="middle">{}</text>').format(x, height - 6, text))
+            parts.append(
+                Markup('<text class="tick" x="{:.2f}%" y="{}" text-anchor="middle">{}</text>').format(x, height - 6, text)
+            )
     return parts
 
 
 def _svg(name: str, height: int, parts: Iterable[Markup], kind: str) -> Markup:
     inside = Markup("").join(parts)
-    return Markup('<svg class="{}" width="100%" height="{}" role="img" aria-label="{}">{}</svg>').format(kind, height, name, inside)
+    return Markup('<svg class="{}" width="100%" height="{}" role="img" aria-label="{}">{}</svg>').format(
+        kind, height, name, inside
+    )
 
 
 # ---- A job's life
@@ -71,7 +75,9 @@ FORMS = {
 def life(status: JobStatus, moments: Sequence[Moment], now: datetime) -> Markup:
     """Attempts as bars by market, with notices, checkpoints, moves and alerts as marks. The last attempts if there are many."""
     seen = [s.attempt for s in status.attempts if s.attempt.launched_at is not None][-ATTEMPTS_MAX:]
-    begins = min([status.job.submitted_at, *(a.planned_at for a in seen)] if len(seen) < ATTEMPTS_MAX else [a.planned_at for a in seen])
+    begins = min(
+        [status.job.submitted_at, *(a.planned_at for a in seen)] if len(seen) < ATTEMPTS_MAX else [a.planned_at for a in seen]
+    )
     ends = max([status.job.ended_at or now, *(a.released_at for a in seen if a.released_at)])
     if ends <= begins:
         ends = begins + timedelta(seconds=1)
@@ -92,15 +98,16 @@ def _attempt(a: Attempt, y: int, begins: datetime, ends: datetime) -> Markup:
     x, end = _percent(a.launched_at, begins, ends), _percent(a.released_at or ends, begins, ends)
     text = f"#{a.number} {a.pool.instance_type} {a.market}"
     span = duration(((a.released_at or ends) - a.launched_at).total_seconds())
-    title = f"{text} in {a.pool.zone}, {span}, {words.hourly(a.price_usd_micros_per_hour)} an hour" + (f": {a.reason}" if a.reason else "")
-    label = ('x="{:.2f}%" text-anchor="start"' if x < 60 else 'x="{:.2f}%" text-anchor="end"').format(x if x < 60 else end)
+    title = f"{text} in {a.pool.zone}, {span}, {words.hourly(a.price_usd_micros_per_hour)} an hour" + (
+        f": {a.reason}" if a.reason else ""
+    )
     boot = _percent(a.granted_at or a.released_at or ends, begins, ends)
     return Markup(
-        '<text class="label" {} y="{}">{}</text><g class="bar {}"><title>{}</title>'
+        '<text class="label" x="{:.2f}%" text-anchor="{}" y="{}">{}</text><g class="bar {}"><title>{}</title>'
         '<rect class="boot" x="{:.2f}%" y="{}" width="{:.2f}%" height="{}" rx="2"/>'
         '<rect x="{:.2f}%" y="{}" width="{:.2f}%" height="{}" rx="2"/></g>'
     ).format(
-        Markup(label),
+        *((x, "start") if x < 60 else (end, "end")),
         y + ROW - BAR - 6,
         text,
         "spot" if a.market == "spot" else "demand",
@@ -148,9 +155,9 @@ def chart(title: str, curves: Sequence[Curve], begins: datetime, ends: datetime,
     for curve in curves:
         lines = Markup("").join(_polyline(run, curve.form) for run in _runs(curve, begins, ends, top))
         parts.append(
-            Markup('<svg viewBox="0 0 1000 {0}" width="100%" height="{0}" preserveAspectRatio="none"><title>{1}</title>{2}</svg>').format(
-                HIGH, curve.name, lines
-            )
+            Markup(
+                '<svg viewBox="0 0 1000 {0}" width="100%" height="{0}" preserveAspectRatio="none"><title>{1}</title>{2}</svg>'
+            ).format(HIGH, curve.name, lines)
         )
     last = next((v for _, v in reversed(curves[0].points) if v is not None), None) if curves else None
     name = f"{title}: now {say(last)}, at most {say(most)}" if last is not None else f"{title}: nothing is known"
@@ -176,10 +183,12 @@ def _runs(curve: Curve, begins: datetime, ends: datetime, top: float) -> Iterabl
 
 def _polyline(run: Sequence[tuple[float, float]], form: str) -> Markup:
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in run)
-    return Markup('<polyline class="{}" points="{}"/>').format(form, Markup(points))
+    return Markup('<polyline class="{}" points="{}"/>').format(form, points)
 
 
-def thinned(points: Sequence[tuple[datetime, float]], begins: datetime, ends: datetime, gap: timedelta) -> list[tuple[datetime, float | None]]:
+def thinned(
+    points: Sequence[tuple[datetime, float]], begins: datetime, ends: datetime, gap: timedelta
+) -> list[tuple[datetime, float | None]]:
     """At most so many points as a chart can show, each the largest of its time; a hole where there is none for `gap`."""
     span = (ends - begins) / BUCKETS
     found: list[tuple[datetime, float | None]] = []
@@ -226,12 +235,14 @@ def columns(rows: Sequence[tuple[str, float, str]], name: str) -> Markup:
     for n, (label, value, text) in enumerate(rows):
         height = max(value, 0.0) / top * high
         parts.append(
-            Markup('<g class="bar"><title>{}</title><rect x="{:.2f}%" y="{:.1f}" width="{:.2f}%" height="{:.1f}" rx="1"/></g>').format(
-                text, n * room + room * 0.1, high - height, room * 0.8, height
-            )
+            Markup(
+                '<g class="bar"><title>{}</title><rect x="{:.2f}%" y="{:.1f}" width="{:.2f}%" height="{:.1f}" rx="1"/></g>'
+            ).format(text, n * room + room * 0.1, high - height, room * 0.8, height)
         )
         if n % -(-len(rows) // 10) == 0:
-            parts.append(Markup('<text class="tick" x="{:.2f}%" y="{}" text-anchor="middle">{}</text>').format((n + 0.5) * room, high + 16, label))
+            parts.append(
+                Markup('<text class="tick" x="{:.2f}%" y="{}" text-anchor="middle">{}</text>').format(
+                    (n + 0.5) * room, high + 16, label
+                )
+            )
     return _svg(name, high + AXIS, parts, "columns")
-
-

@@ -1,4 +1,4 @@
-"""News for open pages as server-sent events: moments of the jobs that one may see, and a ping. The door is asked again and again."""
+"""News for open pages as server-sent events: moments of the jobs that one may see, and a ping. Each ping asks the door anew."""
 
 from __future__ import annotations
 

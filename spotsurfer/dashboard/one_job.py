@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -12,6 +12,7 @@ from spotsurfer.common.units import duration
 from spotsurfer.dashboard import words
 from spotsurfer.dashboard.drawing import Curve, chart, thinned
 from spotsurfer.model.actions import Preview
+from spotsurfer.model.job import Attempt
 from spotsurfer.ports.policies import Forecast
 from spotsurfer.ports.service import Foretold, JobStatus, Moment, UsageSeen
 
@@ -74,7 +75,9 @@ def charts(
         drawn = chart("Memory in use", [Curve("in use", memory), Curve("asked for", room, "limit")], begins, ends, _bytes)
         found.append(("Memory", f"in use; dashed: {_bytes(asked.memory_bytes)} asked for", drawn))
     if gpu:
-        found.append(("GPUs", "share of the time at work", chart("GPUs at work", [Curve("at work", gpu)], begins, ends, _share)))
+        found.append(
+            ("GPUs", "share of the time at work", chart("GPUs at work", [Curve("at work", gpu)], begins, ends, _share))
+        )
     price = _steps(status, ends, lambda a: a.price_usd_micros_per_hour / 1e6)
     listed = _steps(status, ends, lambda a: a.list_price_usd_micros_per_hour / 1e6)
     if price:
@@ -92,11 +95,11 @@ def _sizes(preview: Preview | None) -> dict[str, tuple[int | None, float | None]
     return {o.pool.instance_type: (o.cpus, float(o.memory_bytes)) for o in offers}
 
 
-def _steps(status: JobStatus, ends: datetime, value: object) -> list[tuple[datetime, float | None]]:
+def _steps(status: JobStatus, ends: datetime, value: Callable[[Attempt], float | None]) -> list[tuple[datetime, float | None]]:
     found: list[tuple[datetime, float | None]] = []
     had = [s.attempt for s in status.attempts if s.attempt.granted_at is not None]
     for n, a in enumerate(had):
-        assert a.granted_at is not None and callable(value)
+        assert a.granted_at is not None
         until = a.released_at or ends
         if n + 1 < len(had) and (following := had[n + 1].granted_at) is not None:
             until = min(until, following)
@@ -153,7 +156,8 @@ def asked_for(status: JobStatus) -> Mapping[str, str]:
     found = {
         "Command": " ".join(spec.command),
         "Image": spec.image,
-        "Size": f"{spec.cpus} processors, {_bytes(spec.memory_bytes)}" + (f", {spec.gpus} GPUs {spec.gpu}" if spec.gpus else ""),
+        "Size": f"{spec.cpus} processors, {_bytes(spec.memory_bytes)}"
+        + (f", {spec.gpus} GPUs {spec.gpu}" if spec.gpus else ""),
         "Market": str(spec.market),
         "Priority": f"{spec.priority}{level}" if spec.priority or status.level else "",
         "Budget": words.dollars(spec.budget_usd_micros) if spec.budget_usd_micros is not None else "",
@@ -163,5 +167,3 @@ def asked_for(status: JobStatus) -> Mapping[str, str]:
         "Runs as": spec.user or "",
     }
     return {name: value for name, value in found.items() if value}
-
-

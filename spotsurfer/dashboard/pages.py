@@ -28,11 +28,12 @@ from spotsurfer.dashboard.site import (
     session_of,
     with_session,
 )
+from spotsurfer.dashboard.words import GROUPS, told
 from spotsurfer.model.access import Use, may
 from spotsurfer.model.actions import Preview
 from spotsurfer.model.errors import Conflict, Denied, NotFound, SpotsurferError
 from spotsurfer.model.job import ENDED, JobId
-from spotsurfer.ports.service import Checkpoint, LogAsk, LogPart, Moment, Service
+from spotsurfer.ports.service import Checkpoint, LogAsk, LogPart, Moment, Progress, Service
 
 LATELY = 12  # moments on the fleet's page
 LOG_LINES, LOG_OLD_SECONDS = 200, 5.0
@@ -125,14 +126,14 @@ def fleet_page(request: Request) -> Response:
     asked = fleet.Asked.of(request.query_params)
     lately = service.timeline(None, last=LATELY)
     found = fleet.fleet(service.jobs(), asked)
-    values = {"asked": asked, "fleet": found, "info": service.info(), "sorts": fleet.SORTS, "groups": fleet.GROUPS}
+    values = {"asked": asked, "fleet": found, "info": service.info(), "sorts": fleet.SORTS, "groups": GROUPS}
     tools = {"current": fleet.current, "age_seconds": fleet.age_seconds, "bar": drawing.bar}
-    return site.page(request, "fleet.html", last=max((n for n, _ in lately), default=0), lately=_told(lately), **values, **tools)
+    return site.page(
+        request, "fleet.html", last=max((n for n, _ in lately), default=0), lately=_told(lately), **values, **tools
+    )
 
 
 def _told(moments: Sequence[tuple[int, Moment]]) -> list[tuple[Moment, tuple[str, str]]]:
-    from spotsurfer.dashboard.words import told
-
     return [(m, said) for _, m in reversed(moments) if (said := told(m)) is not None]
 
 
@@ -199,7 +200,8 @@ def _operators(request: Request) -> Site:
 def store_page(request: Request) -> Response:
     """Long commands about the store, with what came of them."""
     site = _operators(request)
-    service, works = site.service(request), []
+    service = site.service(request)
+    works: list[tuple[str, str, Progress | None, str]] = []
     for number, what in reversed(list(site.works.items())):
         try:
             works.append((number, what, service.progress(number, 0.0), ""))
@@ -295,7 +297,9 @@ def _ask(action: Action, request: Request, job: str, error: SpotsurferError | No
     """The page that asks for confirmation."""
     site, service = site_of(request), site_of(request).service(request)
     if not may(site.who(request).role, Use.CHANGE_JOB):
-        raise Denied("You may look at everything and change nothing (role viewer): ask an operator for a token with another role.")
+        raise Denied(
+            "You may look at everything and change nothing (role viewer): ask an operator for a token with another role."
+        )
     status = service.job(JobId(job))
     preview, _ = _preview(service) if action.name == "move" else (None, "")
     kinds = sorted({o.pool.instance_type for o in preview.choices}) if preview else []
@@ -328,5 +332,3 @@ def _add(action: Action) -> None:
 
 for _one in ACTIONS.values():
     _add(_one)
-
-

@@ -38,10 +38,11 @@ def cookie_of(header: bytes) -> str:
 
 
 class Sessions:
-    """All sessions, lost at a restart; a copy of the memory's keys opens none. May be called from several threads."""
+    """All sessions, in memory alone: a restart ends them. May be called from several threads."""
 
-    def __init__(self, now: Callable[[], datetime] = SystemClock().now) -> None:
-        self._now, self._lock = now, threading.Lock()
+    def __init__(self, now: Callable[[], datetime] | None = None) -> None:
+        """`now`: None = the system's clock."""
+        self._now, self._lock = now or SystemClock().now, threading.Lock()
         self._all: OrderedDict[str, Session] = OrderedDict()
         self._key = secrets.token_bytes(32)
 

@@ -28,10 +28,9 @@ HERE = Path(__file__).parent
 KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 STATIC = {p.name: (data := p.read_bytes(), hashlib.sha256(data).hexdigest()[:12]) for p in sorted((HERE / "static").iterdir())}
 FORM_BYTES_MAX = 64 << 10
-OPEN = ("/login", "/static/")  # for who is not known yet
 TOPS = frozenset({"", "login", "logout", "static", "events", "jobs", "queue", "pools", "costs", "policies", "store"})
 HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'",
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Referrer-Policy": "same-origin",
@@ -47,7 +46,7 @@ def is_page(path: str) -> bool:
 
 def is_open(path: str) -> bool:
     """Whether it answers people who are not known yet."""
-    return path.startswith(OPEN)
+    return path == "/login" or path.startswith("/static/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,7 @@ class Site:
         """See `Sessions.form_key`."""
         return self.sessions.form_key(self.who(request), session_of(request))
 
-    def page(self, request: Request, template: str, code: int = 200, **values: Any) -> Response:
+    def page(self, request: Request, template: str, code: int = 200, /, **values: Any) -> Response:
         """A page in the frame that all have."""
         who = self.principal(request)
         frame = {
@@ -144,7 +143,9 @@ def session_of(request: Request) -> str:
 
 def safe_place(text: str) -> str:
     """Where to go after a login: a page of ours, whatever somebody wrote."""
-    ours = text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable() and is_page(text.partition("?")[0])
+    ours = (
+        text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable() and is_page(text.partition("?")[0])
+    )
     return text if ours and not text.startswith(("/login", "/logout", "/events", "/static")) else "/"
 
 

@@ -11,6 +11,7 @@ from spotsurfer.common.units import duration, size
 from spotsurfer.model.money import MICROS
 from spotsurfer.ports.service import JobStatus, Moment
 
+NOTHING, MINUS = "\u2013", "\u2212"  # for values that are not known, and in front of amounts
 # Phase -> the word for it, and the group by which pages count and colour.
 STATES: dict[str, tuple[str, str]] = {
     "queued": ("Waiting", "waiting"),
@@ -47,20 +48,20 @@ def group(phase: str) -> str:
 def dollars(micros: int | None) -> str:
     """An amount for reading: cents, and more digits below one cent."""
     if micros is None:
-        return "–"
+        return NOTHING
     usd = micros / MICROS
-    sign, usd = ("−" if usd < 0 else ""), abs(usd)
+    sign, usd = (MINUS if usd < 0 else ""), abs(usd)
     return f"{sign}${usd:,.2f}" if usd == 0 or usd >= 0.01 else f"{sign}<$0.01"
 
 
 def hourly(micros: int | None) -> str:
     """A price an hour, to a tenth of a cent."""
-    return "–" if micros is None else f"${micros / MICROS:,.3f}"
+    return NOTHING if micros is None else f"${micros / MICROS:,.3f}"
 
 
 def when(at: datetime | None) -> str:
     """A moment, to the second, in UTC."""
-    return "–" if at is None else f"{at.astimezone(UTC):%b %d %H:%M:%S}"
+    return NOTHING if at is None else f"{at.astimezone(UTC):%b %d %H:%M:%S}"
 
 
 def iso(at: datetime | None) -> str:
@@ -69,8 +70,8 @@ def iso(at: datetime | None) -> str:
 
 
 def about(seconds: float | None) -> str:
-    """A duration in one or two units; "–" = not known."""
-    return "–" if seconds is None else duration(max(seconds, 0.0) // 1 if seconds >= 10 else max(round(seconds, 1), 0.0))
+    """A duration in one or two units; a dash if it is not known."""
+    return NOTHING if seconds is None else duration(max(seconds, 0.0) // 1 if seconds >= 10 else max(round(seconds, 1), 0.0))
 
 
 def share(part: float, whole: float | None) -> float:
@@ -91,7 +92,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "when": when,
     "iso": iso,
     "about": about,
-    "bytes": lambda n: "–" if n is None else size(int(n)),
+    "bytes": lambda n: NOTHING if n is None else size(int(n)),
     "share": share,
     "meaning": lambda phase: PHASES.get(phase, phase),
 }

@@ -55,7 +55,7 @@ To submit: POST /v1/ids, PUT each input below /v1/jobs/{job}/inputs/, then PUT /
 `Authorization: Bearer <token>`; on the Unix socket the kernel says who asks. Users see their own jobs alone."""
 
 
-def make_app(  # noqa: PLR0913 - each is a part of its own
+def make_app(
     service: Service,
     door: Door = LOCAL,
     *,

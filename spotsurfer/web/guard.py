@@ -100,7 +100,11 @@ class Guard:
         headers, client = dict(scope["headers"]), (scope.get("client") or ("?",))[0]
         if (foreign := _foreign(scope, headers, self._door)) is not None:
             return await foreign(scope, receive, send)
-        who = await run_in_threadpool(who_asks, self._door, self._sessions, scope) if self._door.token else self._door.who(scope, headers)
+        who = (
+            await run_in_threadpool(who_asks, self._door, self._sessions, scope)
+            if self._door.token
+            else self._door.who(scope, headers)
+        )
         if who is None and not is_open(scope["path"]):
             _log.warning("request.denied", path=scope["path"], client=client)
             return await _unknown(scope, headers)(scope, receive, send)
@@ -131,7 +135,7 @@ class Guard:
 
 
 def who_asks(door: Door, sessions: Sessions, scope: Scope) -> Principal | None:
-    """Who asks, by the door, or by a browser's session on the pages: never on the API, which no form of a browser reaches so."""
+    """Who asks, by the door, or by a browser's session on the pages. The API takes no cookie: no other page can use it so."""
     headers = dict(scope["headers"])
     if (who := door.who(scope, headers)) is not None or not is_page(scope["path"]):
         return who

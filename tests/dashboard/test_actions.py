@@ -136,7 +136,9 @@ def test_a_login_lasts_until_the_token_is_revoked(small: Dashboard) -> None:
     assert text.rsplit("_", 1)[-1] not in answer.headers["set-cookie"]
     under_tls = httpx.post(f"{small.url}/login", data={"token": text}, headers={"X-Forwarded-Proto": "https"})
     assert "secure" in under_tls.headers["set-cookie"].lower()
-    with httpx.Client(base_url=small.url, headers={"Cookie": f"{COOKIE}={answer.cookies[COOKIE]}", "Accept": "text/html"}) as mei:
+    with httpx.Client(
+        base_url=small.url, headers={"Cookie": f"{COOKIE}={answer.cookies[COOKIE]}", "Accept": "text/html"}
+    ) as mei:
         assert mei.get("/").status_code == 200
         assert mei.get("/v1/me").status_code == 401  # the API takes no cookie: no other page can make a browser use it
         small.controller.access.revoke_token(token.id)
@@ -151,11 +153,13 @@ def test_a_logout_ends_the_session(small: Dashboard) -> None:
     with httpx.Client(base_url=small.url, headers={"Cookie": f"{COOKIE}={answer.cookies[COOKIE]}"}) as client:
         assert client.post("/logout", data={"form_key": "x"}).status_code == 403
         done = client.post("/logout", data={"form_key": own_key(client)})
-        assert done.status_code == 303 and 'max-age=0' in done.headers["set-cookie"].lower()
+        assert done.status_code == 303 and "max-age=0" in done.headers["set-cookie"].lower()
         assert client.get("/").status_code == 401
 
 
-@pytest.mark.parametrize("place", ["//evil.example", "/\\evil.example", "https://evil.example", "/v1/info", "/logout", "/\n/x", "x"])
+@pytest.mark.parametrize(
+    "place", ["//evil.example", "/\\evil.example", "https://evil.example", "/v1/info", "/logout", "/\n/x", "x"]
+)
 def test_a_login_leads_to_our_pages_alone(small: Dashboard, place: str) -> None:
     answer = httpx.post(f"{small.url}/login", data={"token": FILE_TOKEN, "next": place})
     assert (answer.status_code, answer.headers["location"]) == (303, "/")
@@ -165,7 +169,10 @@ def test_wrong_tokens_open_nothing(small: Dashboard) -> None:
     for token in ("", "x", FILE_TOKEN[:-1], "spotsurfer_1_é", "\x00"):
         answer = httpx.post(f"{small.url}/login", data={"token": token})
         assert answer.status_code == 401 and "set-cookie" not in answer.headers
-    assert httpx.post(f"{small.url}/login", data={"token": FILE_TOKEN}, headers={"Sec-Fetch-Site": "cross-site"}).status_code == 403
+    assert (
+        httpx.post(f"{small.url}/login", data={"token": FILE_TOKEN}, headers={"Sec-Fetch-Site": "cross-site"}).status_code
+        == 403
+    )
     assert httpx.get(small.url, headers={"Cookie": f"{COOKIE}=x; other=1"}).status_code == 401
 
 

@@ -19,7 +19,16 @@ from spotsurfer.state import timeline
 
 pytestmark = pytest.mark.real
 EVIL = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">'\"{{7*7}}{% raw %}\u202egpj&amp;"
-PATHS = ("/", "/?q=%3Cscript%3E&state=%22x&sort=%27&page=-1", "/queue", "/costs", "/costs?by=tag:" + "%3Cb%3E", f"/jobs/{STORY}", "/jobs/%3Cscript%3E", "/login?next=/%22%3E%3Cscript%3E")  # fmt: skip
+PATHS = (
+    "/",
+    "/?q=%3Cscript%3E&state=%22x&sort=%27&page=-1",
+    "/queue",
+    "/costs",
+    "/costs?by=tag:%3Cb%3E",
+    f"/jobs/{STORY}",
+    "/jobs/%3Cscript%3E",
+    "/login?next=/%22%3E%3Cscript%3E",
+)
 
 
 @pytest.fixture(scope="module")

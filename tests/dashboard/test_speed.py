@@ -12,7 +12,15 @@ from spotsurfer.model.access import Role
 
 pytestmark = [pytest.mark.real, pytest.mark.alone]
 # Seconds, the best of three.
-BOUNDS = {"/": 0.3, "/?q=ada+run=7&sort=cost": 0.3, "/?page=10": 0.3, "/queue": 0.3, "/pools": 0.3, "/costs": 0.15, f"/jobs/{STORY}": 0.5}  # fmt: skip
+BOUNDS = {
+    "/": 0.3,
+    "/?q=ada+run=7&sort=cost": 0.3,
+    "/?page=10": 0.3,
+    "/queue": 0.3,
+    "/pools": 0.3,
+    "/costs": 0.15,
+    f"/jobs/{STORY}": 0.5,
+}
 
 
 @pytest.mark.parametrize("path", BOUNDS)

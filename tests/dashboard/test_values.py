@@ -61,8 +61,9 @@ def test_an_address_says_what_is_asked() -> None:
 
 
 def test_money_is_short() -> None:
+    less = words.MINUS
     told = [words.dollars(x) for x in (0, 1, 9_999, 10_000, 1_234_567_890, -2_500_000, -1, None)]
-    assert told == ["$0.00", "<$0.01", "<$0.01", "$0.01", "$1,234.57", "−$2.50", "−<$0.01", "–"]
+    assert told == ["$0.00", "<$0.01", "<$0.01", "$0.01", "$1,234.57", f"{less}$2.50", f"{less}<$0.01", words.NOTHING]
 
 
 def test_cost_by_then_grows_to_the_whole() -> None:
@@ -75,7 +76,9 @@ def test_a_life_is_drawn_with_its_marks() -> None:
     (status,) = statuses(1)
     ended = replace(an_attempt(JobId("job-000"), 1), released_at=START + timedelta(hours=2), reason="<b>")
     status = replace(status, attempts=[replace(status.attempts[0], attempt=ended)])
-    moments = [Moment(START + timedelta(hours=1), JobId("job-000"), 1, k, "<i>") for k in ("notice", "saved", "moved", "alert", "fit")]
+    moments = [
+        Moment(START + timedelta(hours=1), JobId("job-000"), 1, k, "<i>") for k in ("notice", "saved", "moved", "alert", "fit")
+    ]
     drawn = str(drawing.life(status, moments, START + timedelta(hours=4)))
     assert drawn.count('class="mark') == 4 and "<b>" not in drawn and "<i>" not in drawn
     assert 'x="0.00%" y="15" width="50.00%"' in drawn and 'x="25.00%"' in drawn

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from spotsurfer_wire import manifest, object_keys
-from spotsurfer_wire.head_log import HeadLog, Place, committed, granted
 from spotsurfer_wire.final_save_forecast import Fit
+from spotsurfer_wire.head_log import HeadLog, Place, committed, granted
 from spotsurfer_wire.messages import AgentState, Report
 from spotsurfer_wire.store.port import ObjectStore
 from spotsurfer_wire.usage import Window
@@ -88,7 +88,9 @@ def fill(controller: wiring.Controller, settings: Settings, count: int) -> None:
     waiting = [j for j in jobs if j.state is JobState.QUEUED]
     controller.loop.last_seen = Snapshot([], offers, cool, [], {}, 0, service.limits)
     controller.loop.last_tick_at = now
-    controller.loop._notes = {j.id: f"the limit of 60 USD an hour leaves no room; {n} wait before it" for n, j in enumerate(waiting)}
+    controller.loop._notes = {
+        j.id: f"the limit of 60 USD an hour leaves no room; {n} wait before it" for n, j in enumerate(waiting)
+    }
     controller.loop._levels = {j.id: j.spec.priority + 3 for j in waiting}
 
 
@@ -153,11 +155,18 @@ def _attempts(c: Connection, chance: random.Random, job: Job, begun: datetime, e
     times = [begun + (end - begun) * x for x in (0.0, *cuts, 1.0)]
     for number in range(1, count + 1):
         last = number == count and job.state is JobState.ACTIVE
-        _attempt(c, job, number, (times[number - 1], None if last else times[number]), chance.choice(POOLS), chance.random() < 0.85)
+        _attempt(
+            c, job, number, (times[number - 1], None if last else times[number]), chance.choice(POOLS), chance.random() < 0.85
+        )
 
 
 def _attempt(
-    c: Connection, job: Job, number: int, held: tuple[datetime, datetime | None], kind: tuple[Pool, int, int, int, int], spot: bool
+    c: Connection,
+    job: Job,
+    number: int,
+    held: tuple[datetime, datetime | None],
+    kind: tuple[Pool, int, int, int, int],
+    spot: bool,
 ) -> None:
     (begun, end), (pool, price, listed, _, memory) = held, kind
     attempt = Attempt(
@@ -236,8 +245,18 @@ def _story(c: Connection, now: datetime) -> Job:
             say(c, job.id, None, times[0], "wish", "move to another machine (spot), asked by its user")
         _lived(c, number, times[0], times[1] or now, POOLS[pool])
     for at, done, rejected, note in (
-        (6.4, ("plan #4 on n2-standard-8 spot in europe-west3-a",), (("c6i.xlarge spot", "it cools down for 4 min: no capacity"),), "its machine is reclaimed in 2 min"),
-        (6.6, ("grant to #4 from checkpoint 000003-000009",), (("r6i.2xlarge spot", "0.073 USD an hour more for the same work"),), "the next machine is ready"),
+        (
+            6.4,
+            ("plan #4 on n2-standard-8 spot in europe-west3-a",),
+            (("c6i.xlarge spot", "it cools down for 4 min: no capacity"),),
+            "its machine is reclaimed in 2 min",
+        ),
+        (
+            6.6,
+            ("grant to #4 from checkpoint 000003-000009",),
+            (("r6i.2xlarge spot", "0.073 USD an hour more for the same work"),),
+            "the next machine is ready",
+        ),
     ):
         timeline.add_decision(c, job.id, Why(begun + timedelta(hours=at), done, rejected, note))
     return job
@@ -246,7 +265,14 @@ def _story(c: Connection, now: datetime) -> Job:
 def _lived(c: Connection, number: int, begun: datetime, end: datetime, kind: tuple[Pool, int, int, int, int]) -> None:
     job, hours = JobId(STORY), (end - begun).total_seconds() / 3600
     say(c, job, number, begun, "launched", f"{kind[0].instance_type} in {kind[0].zone}")
-    say(c, job, number, begun + timedelta(seconds=70), "granted", f"to #{number}" + (f" from 00000{number - 1}" if number > 1 else ""))
+    say(
+        c,
+        job,
+        number,
+        begun + timedelta(seconds=70),
+        "granted",
+        f"to #{number}" + (f" from 00000{number - 1}" if number > 1 else ""),
+    )
     if number > 1:
         pause = {"pause_seconds": 11.5 + number}
         say(c, job, number, begun + timedelta(seconds=84), "moved", f"it stood still for {11.5 + number:.1f} s", **pause)
@@ -284,8 +310,9 @@ def _stored(store: ObjectStore, settings: Settings, now: datetime) -> None:
         for n in range(3):
             sequence += 1
             newest = f"{epoch:06d}-{sequence:06d}"
+            kind = "final" if n == 2 and epoch < 4 else "live"
             one = manifest.Manifest(
-                id=newest, job=STORY, epoch=epoch, sequence=sequence, kind="final" if n == 2 and epoch < 4 else "live", engine="criu",
+                id=newest, job=STORY, epoch=epoch, sequence=sequence, kind=kind, engine="criu",
                 facts={}, image=[], scratch=[], log={}, init_pipes={}, cpu_seconds=3600.0 * sequence, frozen_seconds=0.7,
                 image_bytes=2 << 30, at=at,
             )  # fmt: skip
