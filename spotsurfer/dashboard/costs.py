@@ -136,6 +136,8 @@ class Months:
             return kept
         except Exception:
             self._running.pop(whose, None)
+            if kept is not None:
+                return kept
             raise
         with self._lock:
             self._running.pop(whose, None)

@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, HTTPException, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
@@ -19,6 +19,7 @@ LOOK_SECONDS = 0.5  # one indexed query
 PING_SECONDS = 5.0
 AT_ONCE = 200  # moments; pages load anew anyway
 RETRY_MILLIS = 1500
+STREAMS_MAX = 50  # of one person: a browser closes those of pages that nobody sees
 router = APIRouter(include_in_schema=False)
 
 
@@ -26,11 +27,22 @@ router = APIRouter(include_in_schema=False)
 async def events(request: Request) -> StreamingResponse:
     """A stream that ends when the server stops, or who asks is let in no more."""
     site: Site = request.app.state.site
-    site.who(request)
+    name = site.who(request).name
+    if site.streams[name] >= STREAMS_MAX:
+        raise HTTPException(429)
     given = request.headers.get("last-event-id") or request.query_params.get("after", "")
     after = int(given) if given.isascii() and given.isdecimal() and len(given) < 16 else 0
     headers = {**HEADERS, "X-Accel-Buffering": "no"}
-    return StreamingResponse(_news(site, request, after), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(_counted(name, site, _news(site, request, after)), media_type="text/event-stream", headers=headers)
+
+
+async def _counted(name: str, site: Site, news: AsyncIterator[str]) -> AsyncIterator[str]:
+    site.streams[name] += 1
+    try:
+        async for one in news:
+            yield one
+    finally:
+        site.streams[name] -= 1
 
 
 async def _news(site: Site, request: Request, after: int) -> AsyncIterator[str]:

@@ -33,9 +33,10 @@ from spotsurfer.model.access import Use, may
 from spotsurfer.model.actions import Preview
 from spotsurfer.model.errors import Conflict, Denied, NotFound, SpotsurferError
 from spotsurfer.model.job import ENDED, JobId
-from spotsurfer.ports.service import Checkpoint, LogAsk, LogPart, Moment, Progress, Service
+from spotsurfer.ports.service import Checkpoint, JobStatus, LogAsk, LogPart, Moment, Progress, Service
 
 LATELY = 12  # moments on the fleet's page
+CHECKPOINTS_SECONDS, CHECKPOINTS_KEPT = 60, 200  # a list costs a request to the store for each checkpoint
 LOG_LINES, LOG_OLD_SECONDS = 200, 5.0
 WORKS = {"stats": "Add up sizes", "check": "Check that everything is there"}
 
@@ -243,7 +244,7 @@ def job_page(request: Request, job: str) -> Response:
     moments = [m for _, m in service.timeline(id, last=one_job.MOMENTS_MAX)]
     lines = one_job.lines(status, moments, now)
     preview, _ = _preview(service)
-    checkpoints, no_checkpoints = _checkpoints(service, id)
+    checkpoints, no_checkpoints = _checkpoints(site, service, status)
     log, no_log = _log(service, id)
     return site.page(
         request,
@@ -274,11 +275,20 @@ def job_page(request: Request, job: str) -> Response:
     )
 
 
-def _checkpoints(service: Service, job: JobId) -> tuple[Sequence[Checkpoint], str]:
+def _checkpoints(site: Site, service: Service, status: JobStatus) -> tuple[Sequence[Checkpoint], str]:
+    """Those of a job that one may see, as they were when it had this newest one, but not too long ago."""
+    job, now = status.job.id, site.now()
+    at, newest, kept = site.checkpoints.get(job, (None, None, ()))
+    if at is not None and newest == status.checkpoint and (now - at).total_seconds() < CHECKPOINTS_SECONDS:
+        return kept, ""
     try:
-        return service.checkpoints(job), ""
+        found = service.checkpoints(job)
     except SpotsurferError as e:  # a store that does not answer hides no other part of the page
         return (), str(e)
+    if len(site.checkpoints) >= CHECKPOINTS_KEPT:
+        site.checkpoints.clear()
+    site.checkpoints[job] = now, status.checkpoint, found
+    return found, ""
 
 
 def _log(service: Service, job: JobId) -> tuple[list[tuple[str, str]], str]:

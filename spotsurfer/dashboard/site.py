@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,8 +22,9 @@ from spotsurfer.dashboard import words
 from spotsurfer.dashboard.sessions import COOKIE, Sessions, cookie_of
 from spotsurfer.model.access import Principal, Role, Use, may
 from spotsurfer.model.errors import Denied, SpotsurferError, UsageError
+from spotsurfer.model.job import JobId
 from spotsurfer.ports.clock import SystemClock
-from spotsurfer.ports.service import Service
+from spotsurfer.ports.service import Checkpoint, Service
 
 HERE = Path(__file__).parent
 KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -71,6 +73,8 @@ class Site:
     by_token: Callable[[str], Principal | None] | None = None  # None: nobody needs a token here
     policies: Sequence[Policy] = ()
     now: Callable[[], datetime] = SystemClock().now
+    streams: Counter[str] = field(default_factory=Counter)  # of news, open, by who asked
+    checkpoints: dict[JobId, tuple[datetime | None, str | None, Sequence[Checkpoint]]] = field(default_factory=dict)
     works: dict[str, str] = field(default_factory=dict)  # numbers of the store's long commands, with what they do
 
     def who(self, request: Request) -> Principal:

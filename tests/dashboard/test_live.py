@@ -101,3 +101,17 @@ def test_a_stream_ends_with_its_token(small: Dashboard, monkeypatch: pytest.Monk
                 small.controller.access.revoke_token(token.id)
                 revoked = time.monotonic()
     assert revoked and said.rstrip().endswith("event: bye\ndata: {}")
+
+
+def test_nobody_holds_all_streams(small: Dashboard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "STREAMS_MAX", 1)
+    streams = small.app.state.site.streams
+    with small.client("tomas", Role.VIEWER) as tomas, tomas.stream("GET", "/events") as first:
+        pieces = first.iter_text()  # kept: when it goes, the stream is closed
+        assert "retry" in next(pieces)
+        assert tomas.get("/events").status_code == 429
+        assert tomas.get("/").status_code == 200
+    end = time.monotonic() + 10
+    while streams["tomas"] and time.monotonic() < end:
+        time.sleep(0.05)
+    assert streams["tomas"] == 0

@@ -66,14 +66,14 @@ function changed(before, row) {
   return !before.includes(state);
 }
 
-let loading = null;
+let loading = null, loaded = 0, took = 0;
 
 async function load(url = location.href) {
   if (loading) loading.abort();
-  const mine = (loading = new AbortController());
+  const mine = (loading = new AbortController()), began = Date.now();
   try {
     const answer = await fetch(url, { signal: mine.signal, headers: { Accept: "text/html" } });
-    if (answer.url.includes("/login") && !location.pathname.startsWith("/login")) return location.reload();
+    if (new URL(answer.url).pathname === "/login" && location.pathname !== "/login") return location.reload();
     if (!answer.ok) return;
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     if (mine.signal.aborted) return;
@@ -81,6 +81,8 @@ async function load(url = location.href) {
     const time = page.querySelector("footer time");
     if (time) document.querySelector("footer time").textContent = time.textContent;
     ready(document);
+    loaded = Date.now();
+    took = loaded - began;
   } catch (e) {
     if (e.name !== "AbortError") lost();
   } finally {
@@ -90,7 +92,8 @@ async function load(url = location.href) {
 
 // ---- News
 
-const SILENCE = 16000, AT_MOST_EVERY = 1000, AT_LEAST_EVERY = 30000, SPOKEN_EVERY = 4000;
+const SILENCE = 16000, AT_MOST_EVERY = 2000, AT_LEAST_EVERY = 30000, SPOKEN_EVERY = 4000;
+const SOON = 150, SHARE = 15; // a page spends at most one part in so many of its time on loading
 let source = null, heard = 0, after = "0", due = null, spoken = 0, out = false, since = null;
 
 function lost() {
@@ -111,7 +114,7 @@ function found() {
   soon();
 }
 
-function soon(wait = AT_MOST_EVERY) {
+function soon(wait = Math.max(SOON, loaded + Math.max(AT_MOST_EVERY, SHARE * took) - Date.now())) {
   if (due === null) due = setTimeout(() => { due = null; load(); }, wait);
 }
 
@@ -139,15 +142,15 @@ function listen() {
 function follow() {
   after = document.body.dataset.last;
   if (after === undefined) return;
-  listen();
+  if (!document.hidden) listen();
   setInterval(() => {
-    if (document.hidden) return;
+    if (document.hidden || !source) return;
     if (source.readyState === EventSource.CLOSED || Date.now() - heard > SILENCE) { lost(); listen(); }
   }, 3000);
   setInterval(() => { if (!document.hidden && !out) soon(0); }, AT_LEAST_EVERY);
   // A browser has few connections for one host: pages that nobody sees give theirs back.
   document.addEventListener("visibilitychange", () => {
-    if (document.hidden) source.close();
+    if (document.hidden) { if (source) source.close(); }
     else { listen(); soon(0); }
   });
 }
@@ -167,7 +170,7 @@ async function ask(link) {
   const dialog = document.getElementById("ask");
   const answer = await fetch(link.href, { headers: { Accept: "text/html" } });
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-  const card = page.querySelector("#main .card");
+  const card = page.querySelector("#main #confirm");
   if (!answer.ok || !card || typeof dialog.showModal !== "function") { location.href = link.href; return; }
   dialog.replaceChildren(document.importNode(card, true));
   dialog.setAttribute("aria-label", card.querySelector("h1").textContent);
