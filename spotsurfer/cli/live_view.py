@@ -9,8 +9,9 @@ from datetime import datetime
 from rich.text import Text
 
 from spotsurfer.cli.follow import current
-from spotsurfer.cli.printing import MACHINES, PHASES, clean, money, state, when
+from spotsurfer.cli.printing import clean, money, state, when
 from spotsurfer.cli.timeline_lines import TimelineLines, fitting
+from spotsurfer.common.plain_words import MACHINES, PHASES
 from spotsurfer.common.timeline_words import plainly
 from spotsurfer.common.units import counted, duration
 from spotsurfer.model.job import ENDED

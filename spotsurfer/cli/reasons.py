@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from spotsurfer.cli.follow import current
-from spotsurfer.cli.printing import PHASES, money, when
+from spotsurfer.cli.printing import money, when
+from spotsurfer.common.plain_words import PHASES
 from spotsurfer.common.timeline_words import machine_words, outcome, plainly
 from spotsurfer.common.units import counted, duration
 from spotsurfer.model.job import ENDED

@@ -55,6 +55,7 @@ from spotsurfer.ports.service import (
 )
 from spotsurfer.state import exposed_ports, figures, observations, timeline, usage_history
 from spotsurfer.state import jobs as rows
+from spotsurfer.state.remembered_rows import RememberedRows
 from spotsurfer.store import job_output
 from spotsurfer.store.agent_reports import ImageDigests
 from spotsurfer.store.head_logs import NONE, HeadLogs
@@ -87,7 +88,7 @@ class ControllerService:
     reloader: Reloader
 
     def __post_init__(self) -> None:
-        self._reports = observations.KnownReports()
+        self._known = RememberedRows()
         self.new_job_id = self.submission.new_job_id
         self.upload = self.submission.upload
         self.discard = self.submission.discard
@@ -131,7 +132,7 @@ class ControllerService:
         """The controller itself."""
         with self.engine.connect() as connection:
             jobs = rows.open_jobs(connection)
-            found = rows.attempts(connection, [j.id for j in jobs])
+            found = self._known.attempts(connection, [j.id for j in jobs])
             ports = exposed_ports.taken(connection)
         limits = self.limits
         use = capacity.together(capacity.of_job(j, found[j.id], limits) for j in jobs)
@@ -173,10 +174,10 @@ class ControllerService:
     def jobs(self, include_ended: bool = True, owner: str | None = None) -> Sequence[JobStatus]:
         """All jobs, or those of an owner, newest first, without rehearsals."""
         with self.engine.connect() as connection:
-            jobs = [j for j in rows.all_jobs(connection, owner) if include_ended or j.state not in ENDED]
+            jobs = [j for j in self._known.jobs(connection, owner) if include_ended or j.state not in ENDED]
             jobs = [j for j in jobs if not rehearses(j)]
-            found = rows.attempts(connection, [j.id for j in jobs])
-            reports = self._reports.last(connection, [j.id for j in jobs])
+            found = self._known.attempts(connection, [j.id for j in jobs])
+            reports = self._known.reports(connection, [j.id for j in jobs])
             ports = exposed_ports.all_listens(connection)
         return [self._status(j, found[j.id], reports, ports) for j in jobs]
 
@@ -374,7 +375,7 @@ class ControllerService:
         with self.engine.connect() as connection:
             jobs = rows.all_jobs(connection, owner) if job is None else _with_rehearsals(connection, job)
             found = rows.attempts(connection, [j.id for j in jobs])
-            reports = self._reports.last(connection, [j.id for j in jobs])
+            reports = self._known.reports(connection, [j.id for j in jobs])
             self.observer.costs.refresh(connection, found, self.clock.now())
         of = [(j, a) for j in jobs for a in found[j.id] if a.launched_at and (since is None or a.launched_at >= since)]
         return [self._cost(j, a, reports.get((a.job, a.number))) for j, a in of]

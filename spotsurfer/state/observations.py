@@ -149,38 +149,17 @@ def last_reports(connection: Connection, jobs: Sequence[JobId]) -> dict[tuple[st
     return {key: report for key, (_, report) in last_words(connection, jobs).items()}
 
 
-class KnownReports:
-    """Last reports by job, decoded once: a list of many jobs would decode thousands that never change again."""
-
-    MOST = 20_000  # attempts remembered
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, int], tuple[str, Report]] = {}  # with the time of each
-
-    def last(self, connection: Connection, jobs: Sequence[JobId]) -> dict[tuple[str, int], Report]:
-        """The last report of each attempt of these jobs."""
-        told = {
-            (r.job, r.attempt): r.at for r in connection.execute(select(U.c.job, U.c.attempt, U.c.at).where(U.c.job.in_(jobs)))
-        }
-        known = {key: self._known[key] for key, at in told.items() if key in self._known and self._known[key][0] == at}
-        new = sorted({JobId(job) for job, attempt in told if (job, attempt) not in known})
-        if new:
-            known |= {key: (at.isoformat(), report) for key, (at, report) in last_words(connection, new).items()}
-            self._known = known if len(self._known) > self.MOST else {**self._known, **known}
-        return {key: report for key, (_, report) in known.items()}
-
-
 def last_words(connection: Connection, jobs: Sequence[JobId]) -> dict[tuple[str, int], tuple[datetime, Report]]:
     """The last report of each attempt of these jobs, and when it came."""
     rows = connection.execute(select(U.c.job, U.c.attempt, U.c.at, U.c.doc).where(U.c.job.in_(list(jobs))))
-    known = ((row, report) for row in rows if (report := _report(row.doc)) is not None)
+    known = ((row, report) for row in rows if (report := report_of(row.doc)) is not None)
     return {(row.job, row.attempt): (datetime.fromisoformat(row.at), report) for row, report in known}
 
 
 def last_report(connection: Connection, job: str, attempt: int) -> Report | None:
     """The last report of one attempt."""
     doc = connection.execute(select(U.c.doc).where(and_(U.c.job == job, U.c.attempt == attempt))).scalar()
-    return None if doc is None else _report(doc)
+    return None if doc is None else report_of(doc)
 
 
 def rungs(connection: Connection, job: str) -> set[str]:
@@ -195,7 +174,7 @@ def _rung(connection: Connection, job: str, attempt: int) -> str:
     return "" if doc is None else str(doc.get(RUNG, ""))
 
 
-def _report(doc: dict[str, Any]) -> Report | None:
+def report_of(doc: dict[str, Any]) -> Report | None:
     """The report; None for one that an older version accepted and this one does not: it counts as missing."""
     try:
         return json_codec.decode(Report, json.dumps({"protocol": json_codec.PROTOCOL, **doc}).encode())

@@ -1,20 +1,25 @@
-"""The HTTP API as an ASGI application, with access control and request limits."""
+"""The HTTP API and the pages as an ASGI application, with access control and request limits."""
 
 from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 
 import spotsurfer
+from spotsurfer.dashboard import pages
+from spotsurfer.dashboard.sessions import Sessions
+from spotsurfer.dashboard.site import Policy, Site
+from spotsurfer.model.access import Principal
 from spotsurfer.model.errors import ConfigError
 from spotsurfer.ports.service import Service
 from spotsurfer.web import access_routes, file_routes, metrics, operator_routes, routes
 from spotsurfer.web.access import Makers
-from spotsurfer.web.error_responses import install
-from spotsurfer.web.guard import Door, Guard
+from spotsurfer.web.error_responses import install, status_of
+from spotsurfer.web.guard import Door, Guard, who_asks
 
 
 def load_token(path: Path) -> str:
@@ -51,9 +56,15 @@ To submit: POST /v1/ids, PUT each input below /v1/jobs/{job}/inputs/, then PUT /
 
 
 def make_app(
-    service: Service, door: Door = LOCAL, *, makers: Makers | None = None, allow_on_end: bool = True, allow_fetch: bool = True
+    service: Service,
+    door: Door = LOCAL,
+    *,
+    makers: Makers | None = None,
+    allow_on_end: bool = True,
+    allow_fetch: bool = True,
+    policies: Sequence[Policy] = (),
 ) -> FastAPI:
-    """The API over `service`, for those whom `door` knows; by default on a Unix socket.
+    """The API and the pages over `service`, for those whom `door` knows; by default on a Unix socket.
 
     Operators' jobs may bring an on_end command only if `allow_on_end`, and secrets that the controller fetches only if
     `allow_fetch`; other people's never. `makers`: to be shared by all doors of a controller.
@@ -74,6 +85,24 @@ def make_app(
     routers = (routes.router, file_routes.router, access_routes.router, operator_routes.router, metrics.router)
     for router in routers:
         app.include_router(router)
+    sessions = Sessions()
+    site = Site(
+        service=routes.the_service,
+        principal=_principal,
+        again=lambda request: who_asks(door, sessions, request.scope),
+        status_of=status_of,
+        stopping=lambda: bool(app.state.stopping),
+        sessions=sessions,
+        by_token=None if door.token is None else lambda token: door.who_has(token.encode()),
+        policies=policies,
+    )
+    pages.mount(app, site)
     install(app)
-    app.add_middleware(Guard, door=door)
+    app.add_middleware(Guard, door=door, sessions=sessions)
     return app
+
+
+def _principal(request: Request) -> Principal | None:
+    """Whom the guard found to ask."""
+    found: Principal | None = request.scope["state"]["who"]
+    return found

@@ -42,9 +42,14 @@ _ROUTING = {
 }
 
 
+def status_of(error: e.SpotsurferError) -> int:
+    """The HTTP status of one of our errors."""
+    return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+
+
 def answer(error: e.SpotsurferError, status: int | None = None) -> JSONResponse:
     """The response for one of our errors."""
-    code = status or next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+    code = status or status_of(error)
     body = {"error": type(error).__name__, "exit_code": error.exit_code, "message": str(error)}
     return JSONResponse(body, status_code=code, headers={"WWW-Authenticate": "Bearer"} if code == 401 else None)
 

@@ -8,12 +8,15 @@ import pwd
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from urllib.parse import quote
 
 import structlog
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from spotsurfer.dashboard.sessions import Sessions, cookie_of
+from spotsurfer.dashboard.site import is_open, is_page
 from spotsurfer.model.access import OWNER, Principal, Role
 from spotsurfer.model.errors import Denied, UsageError
 from spotsurfer.ports.access import Access
@@ -69,9 +72,13 @@ class Door:
         kind, _, given = headers.get(b"authorization", b"").partition(b" ")
         if kind.lower() != b"bearer":
             return None
-        if secrets.compare_digest(given.strip(), self.token.encode()):
+        return self.who_has(given.strip())
+
+    def who_has(self, token: bytes) -> Principal | None:
+        """Whom a token names; None if it is not good (any more)."""
+        if self.token is not None and secrets.compare_digest(token, self.token.encode()):
             return Principal(user_name(os.geteuid()), Role.OPERATOR, "token file")
-        text = given.strip().decode("latin-1")
+        text = token.decode("latin-1")
         who = self.access.who(text) if self.access is not None else None
         return self.oidc.who(text) if who is None and self.oidc is not None else who
 
@@ -90,18 +97,24 @@ def user_name(uid: int) -> str:
 class Guard:
     """Tells who asks and checks the announced length of the body before any route; records changes and refusals after it."""
 
-    def __init__(self, app: ASGIApp, door: Door) -> None:
-        self._app, self._door = app, door
+    def __init__(self, app: ASGIApp, door: Door, sessions: Sessions) -> None:
+        self._app, self._door, self._sessions = app, door, sessions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         headers, client = dict(scope["headers"]), (scope.get("client") or ("?",))[0]
-        who = await run_in_threadpool(self._door.who, scope, headers) if self._door.token else self._door.who(scope, headers)
-        if who is None:
+        if (foreign := _foreign(scope, headers, self._door)) is not None:
+            return await foreign(scope, receive, send)
+        who = (
+            await run_in_threadpool(who_asks, self._door, self._sessions, scope)
+            if self._door.token
+            else self._door.who(scope, headers)
+        )
+        if who is None and not is_open(scope["path"]):
             _log.warning("request.denied", path=scope["path"], client=client)
-            return await answer(Denied(REMEDY), 401)(scope, receive, send)
+            return await _unknown(scope, headers)(scope, receive, send)
         scope["state"] = {**scope.get("state", {}), "who": who}
         if "/inputs/" not in scope["path"] and (refusal := _too_much(headers)) is not None:
             return await refusal(scope, receive, send)
@@ -115,7 +128,8 @@ class Guard:
         try:
             await self._app(scope, receive, sent)
         finally:
-            await self._record(scope, who, client, status)
+            if who is not None:
+                await self._record(scope, who, client, status)
 
     async def _record(self, scope: Scope, who: Principal, client: str, status: int) -> None:
         """Changes that were done, refused or failed, and looks that were forbidden."""
@@ -125,6 +139,38 @@ class Guard:
         job = str(scope.get("path_params", {}).get("job", ""))
         address = "" if client == PEER else client
         await run_in_threadpool(access.record, who, address, route or "?", job, status)
+
+
+def who_asks(door: Door, sessions: Sessions, scope: Scope) -> Principal | None:
+    """Who asks, by the door, or by a browser's session on the pages. The API takes no cookie: no other page can use it so."""
+    headers = dict(scope["headers"])
+    if (who := door.who(scope, headers)) is not None or not is_page(scope["path"]):
+        return who
+    token = sessions.token(cookie_of(headers.get(b"cookie", b"")))
+    return door.who_has(token.encode("utf-8")) if token is not None else None
+
+
+def _foreign(scope: Scope, headers: Mapping[bytes, bytes], door: Door) -> Response | None:
+    """The answer to what a page of another site made a browser send; None if nothing speaks for that.
+
+    A name with a dot on the socket: somebody forwards a port to it, and a page of that name was made to mean this host.
+    """
+    if scope["method"] not in READS and headers.get(b"sec-fetch-site", b"same-origin") not in (b"same-origin", b"none"):
+        return answer(Denied("Another site sent this: nothing was done."))
+    host, _, port = headers.get(b"host", b"").decode("latin-1").rpartition(":")
+    host = host if port.isdecimal() else f"{host}:{port}"
+    if door.token is None and "." in host and not host.replace(".", "").strip(":").isdecimal():
+        return answer(Denied("Ask for localhost: this socket has no other name."))
+    return None
+
+
+def _unknown(scope: Scope, headers: Mapping[bytes, bytes]) -> Response:
+    """The answer to somebody nobody knows: browsers on their way to a page may log in."""
+    if scope["method"] == "GET" and is_page(scope["path"]) and b"text/html" in headers.get(b"accept", b""):
+        query = scope.get("query_string", b"").decode("latin-1")
+        place = scope["path"] + (f"?{query}" if query else "")
+        return RedirectResponse(f"/login?next={quote(place, safe='')}", 303, {"Cache-Control": "no-store"})
+    return answer(Denied(REMEDY), 401)
 
 
 def _within(client: str, networks: Sequence[Network]) -> bool:

@@ -65,6 +65,7 @@ class _Server(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,  # who a client is, is what the kernel says: anybody can write X-Forwarded-For
                 timeout_graceful_shutdown=GRACE_SECONDS,
             )
         )

@@ -11,6 +11,7 @@ from spotsurfer.model.job import JobId
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import observations, timeline
 from spotsurfer.state.db import open_database
+from spotsurfer.state.remembered_rows import RememberedRows
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 EAST = timezone(timedelta(hours=5))
@@ -41,16 +42,16 @@ def test_parts(job: str | None, after: int, since: datetime | None, last: int | 
 def test_a_list_decodes_each_report_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand jobs that have ended took most of a second, at each call."""
     decoded: list[object] = []
-    decode = observations._report
-    monkeypatch.setattr(observations, "_report", lambda doc: decoded.append(doc) or decode(doc))
-    known, jobs = observations.KnownReports(), [JobId(f"job-{i}") for i in range(5)]
+    decode = observations.report_of
+    monkeypatch.setattr(observations, "report_of", lambda doc: decoded.append(doc) or decode(doc))
+    known, jobs = RememberedRows(), [JobId(f"job-{i}") for i in range(5)]
     with open_database(None).begin() as c:
         for job in jobs:
             observations.set_usage(c, Report(job, 1, "i-1", "0", 1, AgentState.FINISHED, 1), NOON)
-        first = known.last(c, jobs)
+        first = known.reports(c, jobs)
         assert (len(first), len(decoded)) == (5, 5)
-        assert known.last(c, jobs) == first and len(decoded) == 5
+        assert known.reports(c, jobs) == first and len(decoded) == 5
         observations.set_usage(c, Report(jobs[2], 1, "i-1", "0", 2, AgentState.FINISHED, 1), NOON + timedelta(seconds=1))
-        again = known.last(c, jobs[1:3])
+        again = known.reports(c, jobs[1:3])
     assert sorted(again) == [(jobs[1], 1), (jobs[2], 1)]
     assert (again[jobs[2], 1].sequence, len(decoded)) == (2, 6)

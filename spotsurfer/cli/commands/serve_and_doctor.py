@@ -78,15 +78,16 @@ def serve(
 def _endpoints(settings: Settings, controller: Controller) -> list[Endpoint]:
     import structlog
 
+    from spotsurfer.dashboard.policies import chosen
     from spotsurfer.web.access import Makers
     from spotsurfer.web.app import load_token, make_app
     from spotsurfer.web.guard import Door
     from spotsurfer.web.server import Endpoint, tcp_socket, tls_context, unix_socket
 
     rules, makers, operators = settings.access, Makers(), frozenset(settings.access.operators)
-
-    here = Door(access=controller.access, operators=operators)
-    found = [Endpoint(make_app(controller.service, here, makers=makers), unix_socket(settings.socket_path, rules.socket_group))]
+    here, policies = Door(access=controller.access, operators=operators), chosen(settings)
+    own = make_app(controller.service, here, makers=makers, policies=policies)
+    found = [Endpoint(own, unix_socket(settings.socket_path, rules.socket_group))]
     listen, tls = settings.controller.listen, tls_context(settings.controller.tls_certificate, settings.controller.tls_key)
     if listen is not None:
         app = make_app(
@@ -95,6 +96,7 @@ def _endpoints(settings: Settings, controller: Controller) -> list[Endpoint]:
             makers=makers,
             allow_on_end=settings.hooks.allow_remote,
             allow_fetch=settings.secrets.allow_remote,
+            policies=policies,
         )
         found.append(Endpoint(app, tcp_socket(listen), tls))
 

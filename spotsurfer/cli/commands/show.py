@@ -14,6 +14,7 @@ from spotsurfer.cli.common import SESSION, JobArgument, Since, examples, known_j
 from spotsurfer.cli.follow import current
 from spotsurfer.cli.printing import is_json, is_quiet, money, pairs, paragraph, put, put_json, table, when
 from spotsurfer.common.input_errors import did_you_mean
+from spotsurfer.common.plain_words import MACHINES, PHASES
 from spotsurfer.common.timeline_words import machine_words, plainly
 from spotsurfer.common.units import counted, duration, size
 from spotsurfer.model.errors import UsageError
@@ -152,7 +153,7 @@ def _facts(job: Json) -> list[tuple[str, Any]]:
     return [
         ("job", job["id"]),
         ("name", job["name"]),
-        ("phase", f"{phase}: {printing.PHASES[phase]}" if phase in printing.PHASES else phase),
+        ("phase", f"{phase}: {PHASES[phase]}" if phase in PHASES else phase),
         ("note", plainly(job["note"])),
         ("command", shlex.join(spec["command"])),
         ("image", _image(job)),
@@ -269,7 +270,7 @@ def _step(s: Json) -> list[str]:
 def _attempt(a: Json) -> list[str]:
     return [
         str(a["number"]),
-        printing.MACHINES[a["state"]],
+        MACHINES[a["state"]],
         a["instance_type"],
         a["market"],
         duration(a["cpu_seconds"]),

@@ -1,0 +1,1 @@
+"""Pages for browsers, rendered on the server: what `web/app.py` mounts beside the API."""
