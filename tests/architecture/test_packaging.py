@@ -56,6 +56,7 @@ def test_wheel_holds_four_packages(wheel: zipfile.ZipFile) -> None:
 
 def test_wheel_holds_the_data(wheel: zipfile.ZipFile) -> None:
     names = set(wheel.namelist())
+    assert {"spotsurfer/dashboard/templates/base.html", "spotsurfer/dashboard/static/dashboard.css"} <= names
     assert {"spotsurfer/agent_runtime/runtime.lock", "spotsurfer/py.typed", "spotsurfer_agent/py.typed"} <= names
     share = {n.removeprefix("spotsurfer/share/") for n in names if n.startswith("spotsurfer/share/")}
     folders = ROOT / "terraform", ROOT / "monitoring"
