@@ -144,6 +144,8 @@ class Costs:
 
         It is all that they ever spent less what they had spent by then, which is read from the bill's lines once.
         """
+        if self._loaded_at is None:
+            return dict.fromkeys(wanted, 0)
         with self._lock:
             total = self._by_scope({scope for scope, _ in wanted})
             before = {key: self._before[key] for key in wanted if key in self._before}
@@ -166,8 +168,9 @@ class Costs:
     def _since(self, connection: Connection, times: Collection[datetime]) -> dict[datetime, Counter[str]]:
         """By scope, the sum of the lines of the days from each of these on. The bill is read once for all of them."""
         found = {since: Counter[str]() for since in times}
-        if self._loaded_at is None or not found:
+        if not found:
             return found
+        assert self._loaded_at is not None
         since = min(found)
         jobs = ledger_facts.billed_since(connection, since - bill.DAY)  # a minimum may reach into the day after the end
         jobs |= {job for job, kept in self._kept.items() if kept.level[1]} | set(ledger_facts.stored_since(connection, since))
