@@ -144,12 +144,14 @@ class Costs:
 
         It is all that they ever spent less what they had spent by then, which is read from the bill's lines once.
         """
+        if self._loaded_at is None:
+            return dict.fromkeys(wanted, 0)
         with self._lock:
             total = self._by_scope({scope for scope, _ in wanted})
             before = {key: self._before[key] for key in wanted if key in self._before}
-            for since in {at for scope, at in wanted if at is not None and (scope, at) not in before}:
-                later = self._since(connection, since)
-                before |= {(s, at): total[s] - later[s] for s, at in wanted if at == since and (s, at) not in before}
+            missing = {(scope, at) for scope, at in wanted if at is not None and (scope, at) not in before}
+            later = self._since(connection, {at for _, at in missing})
+            before |= {(scope, at): total[scope] - later[at][scope] for scope, at in missing}
             self._before = before
             return {(scope, at): total[scope] - before.get((scope, at), 0) for scope, at in wanted}
 
@@ -163,16 +165,19 @@ class Costs:
                     found[scope] += micros
         return found
 
-    def _since(self, connection: Connection, since: datetime) -> Counter[str]:
-        """By scope, the sum of the lines of the days from then on."""
-        if self._loaded_at is None:
-            return Counter()
+    def _since(self, connection: Connection, times: Collection[datetime]) -> dict[datetime, Counter[str]]:
+        """By scope, the sum of the lines of the days from each of these on. The bill is read once for all of them."""
+        found = {since: Counter[str]() for since in times}
+        if not found:
+            return found
+        assert self._loaded_at is not None
+        since = min(found)
         jobs = ledger_facts.billed_since(connection, since - bill.DAY)  # a minimum may reach into the day after the end
         jobs |= {job for job, kept in self._kept.items() if kept.level[1]} | set(ledger_facts.stored_since(connection, since))
-        found = Counter[str]()
         for line in self._lines(connection, sorted(jobs), self._of_nobody(), self._loaded_at, (since, None)):
-            for scope in self._scopes_of(line.payer or line.job):
-                found[scope] += line.usd_micros
+            for sums in (sums for at, sums in found.items() if line.begins >= at):
+                for scope in self._scopes_of(line.payer or line.job):
+                    sums[scope] += line.usd_micros
         return found
 
     def lines(

@@ -115,6 +115,17 @@ def test_what_reaches_into_the_day_counts() -> None:
             assert costs.spent(c, {(scope, midnight)})[scope, midnight] == told[scope] > 0
 
 
+def test_who_asks_before_the_first_look_spoils_nothing() -> None:
+    engine, job, costs, now = open_database(None), a_jobs()[0], Costs(Rules()), BEGIN + timedelta(hours=5)
+    runs, midnight = an_attempt(1, job=job.id, launched_at=BEGIN), begins(Per.DAY, now)
+    with engine.begin() as c:
+        rows.add_job(c, job)
+        rows.add_attempt(c, runs)
+        assert costs.spent(c, {(EVERYTHING, midnight)}) == {(EVERYTHING, midnight): 0}
+        costs.refresh(c, {job.id: [runs]}, now)
+        assert costs.spent(c, {(EVERYTHING, midnight)})[EVERYTHING, midnight] == 30_000, "an hour of this day"
+
+
 def test_scopes_that_part_the_jobs_add_up_to_everything() -> None:
     engine, jobs, costs = open_database(None), a_jobs(), Costs(Rules())
     with engine.begin() as c:
