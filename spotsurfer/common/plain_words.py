@@ -16,7 +16,7 @@ PHASES = {
     "moving": "it runs, and its next machine gets ready",
     "suspending": "it is being saved; its machine is given back then",
     "suspended": "it sleeps without a machine, and wakes when somebody connects to it, or by `resume`",
-    "held": "it is stopped and has no machine, until you `resume` or `cancel` it",
+    "held": "it is stopped and has no machine, until you `resume` or `cancel` it, or its budget allows it again",
     "succeeded": "its command ended well",
     "failed": "its command failed, or its results could not be had",
     "cancelled": "it was ended without results",

@@ -39,4 +39,4 @@ class OidcSection(BaseModel):
         file = self.client_secret_file
         secret = "" if file is None else lines_of(file, "[access.oidc] client_secret_file")[0]
         groups = frozenset(self.operators), frozenset(self.viewers), frozenset(self.users)
-        return OidcRules(self.issuer, self.client_id, secret, self.name_claim, self.role_claim, *groups)
+        return OidcRules(self.issuer, self.client_id, secret, self.public_url, self.name_claim, self.role_claim, *groups)

@@ -10,14 +10,16 @@ from typing import Any
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from spotsurfer.dashboard import drawing, fleet, live, one_job, pools
 from spotsurfer.dashboard.actions import ACTIONS, Action, fitting
 from spotsurfer.dashboard.costs import BY, Months
 from spotsurfer.dashboard.site import (
+    BACK,
     HEADERS,
     KINDS,
+    SIGN_IN,
     STATIC,
     Site,
     form_of,
@@ -27,6 +29,7 @@ from spotsurfer.dashboard.site import (
     safe_place,
     session_of,
     with_session,
+    with_sign_in,
 )
 from spotsurfer.dashboard.words import GROUPS, told
 from spotsurfer.model.access import Use, may
@@ -88,7 +91,8 @@ def static(name: str) -> Response:
 @router.get("/login")
 def login_page(request: Request) -> Response:
     """Asks for a token."""
-    return site_of(request).page(request, "login.html", place=safe_place(request.query_params.get("next", "/")), wrong=False)
+    site, place = site_of(request), safe_place(request.query_params.get("next", "/"))
+    return site.page(request, "login.html", place=place, wrong=False, provider=site.provider())
 
 
 @router.post("/login")
@@ -98,9 +102,33 @@ async def login(request: Request) -> Response:
     place, token = safe_place(form.get("next", "/")), form.get("token", "").strip()
     who = await run_in_threadpool(site.by_token, token) if site.by_token is not None and token else None
     if who is None:
-        return site.page(request, "login.html", 401, place=place, wrong=True)
+        return site.page(request, "login.html", 401, place=place, wrong=True, provider=site.provider())
     site.sessions.end(session_of(request))
     return with_session(moved(place), site.sessions.begin(token), is_secure(request))
+
+
+@router.get("/login/provider")
+def sign_in(request: Request) -> Response:
+    """Sends the browser to the provider."""
+    site = site_of(request)
+    if (provider := site.provider()) is None:
+        raise NotFound("Nobody signs in elsewhere here: /login takes a token.")
+    base = site.public_url() or str(request.base_url)
+    place, state = provider.begin(base.rstrip("/") + BACK, safe_place(request.query_params.get("next", "/")))
+    return with_sign_in(RedirectResponse(place, 303, {**HEADERS, "Referrer-Policy": "no-referrer"}), state, is_secure(request))
+
+
+@router.get(BACK)
+def signed_in(request: Request) -> Response:
+    """Begins a session for who comes back. Its page leads on: browsers send no strict cookie when another site led here."""
+    site = site_of(request)
+    if (provider := site.provider()) is None:
+        raise NotFound("Nobody signs in elsewhere here: /login takes a token.")
+    base = (site.public_url() or str(request.base_url)).rstrip("/")
+    token, place = provider.finish(f"{base}{BACK}?{request.url.query}", request.cookies.get(SIGN_IN, ""))
+    site.sessions.end(session_of(request))
+    page = site.page(request, "signed_in.html", place=place)
+    return with_sign_in(with_session(page, site.sessions.begin(token), is_secure(request)), "", is_secure(request))
 
 
 @router.post("/logout")

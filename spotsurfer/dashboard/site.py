@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import parse_qsl, quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -30,6 +30,8 @@ HERE = Path(__file__).parent
 KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 STATIC = {p.name: (data := p.read_bytes(), hashlib.sha256(data).hexdigest()[:12]) for p in sorted((HERE / "static").iterdir())}
 FORM_BYTES_MAX = 64 << 10
+SIGN_IN = "spotsurfer_sign_in"
+BACK = "/login/oidc/back"  # where the provider sends people back to
 TOPS = frozenset({"", "login", "logout", "static", "events", "jobs", "queue", "pools", "costs", "policies", "store"})
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
@@ -48,7 +50,7 @@ def is_page(path: str) -> bool:
 
 def is_open(path: str) -> bool:
     """Whether it answers people who are not known yet."""
-    return path == "/login" or path.startswith("/static/")
+    return path in ("/login", "/login/provider", BACK) or path.startswith("/static/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,18 @@ class Policy:
     kind: str
     name: str
     settings: Sequence[tuple[str, str, str]]
+
+
+class Provider(Protocol):
+    """Where people sign in besides tokens; see `web.oidc.Oidc`."""
+
+    def begin(self, callback: str, place: str) -> tuple[str, str]:
+        """Where the browser must go, and what its cookie must hold when it comes back. Raises Denied."""
+        ...
+
+    def finish(self, url: str, state: str) -> tuple[str, str]:
+        """The token and the place for a browser that came back to `url` with this cookie. Raises Denied."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -71,6 +85,8 @@ class Site:
     stopping: Callable[[], bool]
     sessions: Sessions
     by_token: Callable[[str], Principal | None] | None = None  # None: nobody needs a token here
+    provider: Callable[[], Provider | None] = lambda: None
+    public_url: Callable[[], str | None] = lambda: None  # of this controller, for the provider; None = as the browser says it
     policies: Sequence[Policy] = ()
     now: Callable[[], datetime] = SystemClock().now
     streams: Counter[str] = field(default_factory=Counter)  # of news, open, by who asked
@@ -162,6 +178,13 @@ def with_session(response: Response, name: str, secure: bool) -> Response:
     """The answer with the cookie; "" removes it."""
     lives = None if name else 0
     response.set_cookie(COOKIE, name, max_age=lives, path="/", secure=secure, httponly=True, samesite="strict")
+    return response
+
+
+def with_sign_in(response: Response, state: str, secure: bool) -> Response:
+    """The answer with the cookie of a sign-in under way; it must come along from the provider's page. "" removes it."""
+    lives = 600 if state else 0
+    response.set_cookie(SIGN_IN, state, max_age=lives, path="/login", secure=secure, httponly=True, samesite="lax")
     return response
 
 

@@ -38,6 +38,7 @@ class OidcRules:
     issuer: str
     client_id: str
     client_secret: str = ""  # "" = a public client
+    public_url: str | None = None  # of the controller, as browsers see it; None = as they say
     name_claim: str = "email"
     role_claim: str = "groups"
     operators: frozenset[str] = frozenset()

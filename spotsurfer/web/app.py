@@ -94,6 +94,8 @@ def make_app(
         stopping=lambda: bool(app.state.stopping),
         sessions=sessions,
         by_token=None if door.token is None else lambda token: door.who_has(token.encode()),
+        provider=lambda: door.oidc,
+        public_url=lambda: door.oidc.public_url if door.oidc is not None else None,
         policies=policies,
     )
     pages.mount(app, site)

@@ -56,6 +56,11 @@ class Oidc:
         self._keys_at: datetime | None = None
         self._sign_ins: OrderedDict[str, SignIn] = OrderedDict()
 
+    @property
+    def public_url(self) -> str | None:
+        """The controller's own address for browsers, if the operator named it."""
+        return self._rules.public_url
+
     # ------------------------------------------------------------ tokens
 
     def who(self, token: str) -> Principal | None:

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import re
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -21,6 +16,7 @@ from joserfc.jwk import KeySet, OctKey, RSAKey
 from support.fake_service import FakeService
 from support.http_server import HttpServer, running
 from support.in_process import client_of
+from support.oidc_provider import provider
 
 from spotsurfer.model.access import Role
 from spotsurfer.model.errors import Denied
@@ -35,40 +31,9 @@ RULES = OidcRules("", "surf", "a secret", operators=frozenset({"ops"}), viewers=
 
 
 @pytest.fixture(scope="module")
-def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Its issuer. Who signs in has the claims that `people` set."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    log = (tmp_path_factory.mktemp("oidc") / "log").open("w")
-    command = [sys.executable, "-W", "ignore", "-m", "oidc_provider_mock", "--port", str(port), "--host", "localhost"]
-    with log, subprocess.Popen(command, stdout=log, stderr=log) as process:
-        try:
-            issuer = f"http://localhost:{port}"
-            end = time.monotonic() + 30
-            while not answers(issuer):
-                assert time.monotonic() < end and process.poll() is None, Path(log.name).read_text()
-                time.sleep(0.1)
-            for sub, claims in PEOPLE.items():
-                httpx.put(f"{issuer}/users/{sub}", json=claims).raise_for_status()
-            yield issuer
-        finally:
-            process.terminate()
-
-
-PEOPLE: dict[str, dict[str, Any]] = {
-    "ada": {"email": "ada@example.org", "groups": ["science"]},
-    "olga": {"email": "olga@example.org", "groups": ["science", "ops"]},
-    "vera": {"email": "vera@example.org", "groups": "audit"},
-    "mallory": {"email": "ada@example.org", "email_verified": False},
-}
-
-
-def answers(issuer: str) -> bool:
-    try:
-        return httpx.get(f"{issuer}/.well-known/openid-configuration").status_code == 200
-    except httpx.HTTPError:
-        return False
+def issuer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with provider(tmp_path_factory.mktemp("oidc")) as found:
+        yield found
 
 
 def came_back(oidc: Oidc, sub: str) -> tuple[str, str]:
@@ -80,8 +45,8 @@ def came_back(oidc: Oidc, sub: str) -> tuple[str, str]:
 
 
 @pytest.fixture
-def oidc(provider: str) -> Oidc:
-    return Oidc(replace(RULES, issuer=provider), SystemClock().now)
+def oidc(issuer: str) -> Oidc:
+    return Oidc(replace(RULES, issuer=issuer), SystemClock().now)
 
 
 @pytest.mark.parametrize(

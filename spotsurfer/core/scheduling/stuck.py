@@ -20,7 +20,7 @@ from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import JobSpec, rehearses
 from spotsurfer.model.snapshot import JobSeen
 
-# Less than this is what a waiting program does by the way: timers, keep-alives, the file system's own work.
+# Less than this is what a waiting program does by the way: timers, a keep-alive, the file system's own work.
 CPU_CORES = 0.005
 DISK_BYTES_PER_SECOND = 16 << 10
 NETWORK_BYTES_PER_SECOND = 1 << 10
