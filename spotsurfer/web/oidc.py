@@ -121,12 +121,12 @@ class Oidc:
 
     def _provider(self) -> Mapping[str, Any]:
         """What the provider says of itself (OpenID Connect Discovery 1.0)."""
-        if self._about is None:
+        if (about := self._about) is None:
             about = self._asked(self._rules.issuer.rstrip("/") + "/.well-known/openid-configuration")
             if about.get("issuer") != self._rules.issuer:
                 raise ValueError(f"the provider calls itself {about.get('issuer')!r}: set issuer in [access.oidc] to that")
             self._about = about
-        return self._about
+        return about
 
     def _asked(self, url: str) -> Any:
         import requests

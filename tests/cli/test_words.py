@@ -7,14 +7,15 @@ from cli.conftest import Call
 from support.fake_service import FakeService
 
 from spotsurfer.cli import printing
+from spotsurfer.common import plain_words
 from spotsurfer.core.facts.attempt_view import PHASES
 from spotsurfer.model.job import AttemptState
 
 
 def test_no_word_is_left_out() -> None:
-    assert set(printing.PHASES) == set(PHASES)
-    assert set(printing.STATES) <= set(PHASES)
-    assert set(printing.MACHINES) == set(AttemptState)
+    assert set(plain_words.PHASES) == set(PHASES)
+    assert set(plain_words.STATES) <= set(PHASES)
+    assert set(plain_words.MACHINES) == set(AttemptState)
 
 
 def test_columns_are_explained(job: str, call: Call) -> None:

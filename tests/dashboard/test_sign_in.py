@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -53,7 +54,7 @@ def test_who_signs_in_there_is_in_here(place: Dashboard, page: Page, sub: str, r
     page.reload()
     assert page.locator("header").get_by_text(f"{sub}@example.org").count() >= 1
     assert page.get_by_role("link", name="Store").count() == store
-    cookies = {c["name"]: c for c in page.context.cookies()}
+    cookies: dict[str, Any] = {c.get("name", ""): c for c in page.context.cookies()}
     assert (cookies["spotsurfer_session"]["httpOnly"], cookies["spotsurfer_session"]["sameSite"]) == (True, "Strict")
     assert "spotsurfer_sign_in" not in cookies
     assert said == []
@@ -74,7 +75,7 @@ def test_another_browser_cannot_be_signed_in_as_somebody(place: Dashboard, page:
         back = attacker.post(there, data={"sub": "olga"}).headers["location"]
     page.goto(back)
     page.get_by_text("begin again").wait_for()
-    assert "spotsurfer_session" not in {c["name"] for c in page.context.cookies()}
+    assert "spotsurfer_session" not in {c.get("name") for c in page.context.cookies()}
 
 
 def test_after_the_sign_in_it_goes_to_a_page_of_ours_alone(place: Dashboard, page: Page) -> None:

@@ -33,7 +33,7 @@ class Receiver(HttpServer):
 
 
 class _Receives(BaseHTTPRequestHandler):
-    server: Receiver
+    server: Receiver  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -47,8 +47,8 @@ class _Receives(BaseHTTPRequestHandler):
             self.send_header("Location", self.server.url + "/elsewhere")
         self.end_headers()
 
-    def log_message(self, *_: object) -> None:
-        pass
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
 
 
 @pytest.fixture

@@ -113,7 +113,7 @@ class Keys(HttpServer):
         from http.server import BaseHTTPRequestHandler
 
         class Handler(BaseHTTPRequestHandler):
-            server: Keys
+            server: Keys  # pyright: ignore[reportIncompatibleVariableOverride]
 
             def do_GET(self) -> None:
                 import json
@@ -125,8 +125,8 @@ class Keys(HttpServer):
                 self.end_headers()
                 self.wfile.write(json.dumps(found).encode())
 
-            def log_message(self, *_: object) -> None:
-                pass
+            def log_message(self, format: str, *args: object) -> None:
+                """Nothing."""
 
         super().__init__(Handler)
         self.issuer = self.url
@@ -194,7 +194,7 @@ def test_nobody_makes_tokens_but_the_provider(world: World) -> None:
     assert world.oidc.who(f"{none}.{payload}.") is None
     assert world.oidc.who(f"{header}.{payload}.AAAA") is None
     public = world.server.key.as_pem(private=False)  # the public key as a shared secret: the classic
-    forged = OctKey.import_key(public.replace(b"-----", b"_____"), {"kid": world.server.key.kid})
+    forged = OctKey.import_key(public.replace(b"-----", b"_____"), {"kid": str(world.server.key.kid)})
     assert world.oidc.who(world.token(forged, "HS256")) is None
     for text in ("", "..", "a.b.c", "ä.ö.ü", "." * 2 + "x" * 10_000):
         assert world.oidc.who(text) is None

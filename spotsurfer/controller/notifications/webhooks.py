@@ -147,8 +147,9 @@ class Webhooks:
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     """A redirect counts as a failure: what is signed for one place is not sent to another."""
 
-    def redirect_request(self, *_: Any) -> None:
-        return None
+    def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: Any) -> None:  # noqa: ARG002
+        """None."""
+        return
 
 
 def body_of(number: int, moment: Moment) -> bytes:
