@@ -49,11 +49,11 @@ def test_a_row_that_moves_keeps_the_focus(small: Dashboard, browser: Browser) ->
     page.goto(f"{small.url}/?sort=name")
     rows = "[...document.querySelectorAll('table.fleet tbody tr')].map(r => r.id)"
     before = page.evaluate(rows)
-    page.focus(f"#{before[0]} a")
+    page.focus(f"#{before[-1]} a")
     page.evaluate("history.replaceState(null, '', '/?sort=name&dir=back'); load()")
     until(page, f"{rows}[0] === {before[-1]!r}")
     assert page.evaluate(rows) == before[::-1]
-    assert page.evaluate("document.activeElement.closest('tr').id") == before[0]
+    assert page.evaluate("document.activeElement.closest('tr').id") == before[-1]
     context.close()
 
 

@@ -81,7 +81,8 @@ class Dashboard:
         """A logged-in browser."""
         context = browser.new_context(**options)
         context.set_default_timeout(20_000)
-        context.add_cookies([{"name": COOKIE, "value": self.cookie(name, role), "url": self.url}])
+        cookie = self.cookie(name, role)
+        context.add_cookies([{"name": COOKIE, "value": cookie, "url": self.url, "httpOnly": True, "sameSite": "Strict"}])
         return context
 
 
