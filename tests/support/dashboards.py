@@ -104,7 +104,9 @@ def dashboard(folder: Path, count: int) -> Iterator[Dashboard]:
 def chromium() -> Iterator[Browser]:
     """Debian's browser."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--disable-extensions"]
+        )
         try:
             yield browser
         finally:

@@ -161,7 +161,7 @@ function follow() {
 
 async function again() {
   const place = document.querySelector("form[action='/login'] [name=next]");
-  if (!place || document.referrer.startsWith(location.origin)) return;
+  if (!place || document.querySelector(".me .who") || document.referrer.startsWith(location.origin)) return;
   const answer = await fetch(place.value, { redirect: "manual", headers: { Accept: "text/html" } });
   if (answer.ok) location.replace(place.value);
 }
