@@ -217,6 +217,20 @@ def test_logging_in_by_hand(small: Dashboard, browser: Browser) -> None:
     context.close()
 
 
+def test_a_link_from_elsewhere_finds_the_session(small: Dashboard, browser: Browser) -> None:
+    """The cookie is not sent along then; a page of ours asks once more."""
+    context = small.context(browser, "ada", Role.USER)
+    page = context.new_page()
+    page.route(
+        "http://elsewhere.example/", lambda r: r.fulfill(content_type="text/html", body=f"<a href='{small.url}{JOB}'>x</a>")
+    )
+    page.goto("http://elsewhere.example/")
+    page.click("a")
+    page.wait_for_selector(f"h1 >> text={STORY}")
+    assert page.url == small.url + JOB
+    context.close()
+
+
 def test_a_cancelled_job_has_no_actions(small: Dashboard) -> None:
     service = small.controller.service
     job = next(s.job for s in service.jobs(False) if s.job.id != STORY)

@@ -43,6 +43,20 @@ def test_a_page_changes_by_itself_and_keeps_the_focus(small: Dashboard, browser:
     context.close()
 
 
+def test_a_row_that_moves_keeps_the_focus(small: Dashboard, browser: Browser) -> None:
+    context = small.context(browser)
+    page = context.new_page()
+    page.goto(f"{small.url}/?sort=name")
+    rows = "[...document.querySelectorAll('table.fleet tbody tr')].map(r => r.id)"
+    before = page.evaluate(rows)
+    page.focus(f"#{before[-1]} a")
+    page.evaluate("history.replaceState(null, '', '/?sort=name&dir=back'); load()")
+    until(page, f"{rows}[0] === {before[-1]!r}")
+    assert page.evaluate(rows) == before[::-1]
+    assert page.evaluate("document.activeElement.closest('tr').id") == before[-1]
+    context.close()
+
+
 def test_a_lost_connection_is_said_and_mended_and_nothing_is_missed(small: Dashboard, browser: Browser) -> None:
     context = small.context(browser)
     page = context.new_page()

@@ -60,5 +60,5 @@ def test_what_is_known_is_not_read_again() -> None:
         observations.set_usage(c, report(JOBS[0], 1.0), NOW)
         alike(known, c)
         event.listen(engine, "before_cursor_execute", lambda _c, _k, statement, *_: read.append(statement))
-        assert known.jobs(c) and known.attempts(c, JOBS[:1]) and known.reports(c, JOBS[:1])
+        assert len(known.jobs(c)) == len(known.attempts(c, JOBS[:1])) == len(known.reports(c, JOBS[:1])) == 1
     assert len(read) == 3 and not any("spec" in x or "pool" in x or "doc" in x for x in read)

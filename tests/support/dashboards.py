@@ -81,7 +81,8 @@ class Dashboard:
         """A logged-in browser."""
         context = browser.new_context(**options)
         context.set_default_timeout(20_000)
-        context.add_cookies([{"name": COOKIE, "value": self.cookie(name, role), "url": self.url}])
+        cookie = self.cookie(name, role)
+        context.add_cookies([{"name": COOKIE, "value": cookie, "url": self.url, "httpOnly": True, "sameSite": "Strict"}])
         return context
 
 
@@ -103,7 +104,9 @@ def dashboard(folder: Path, count: int) -> Iterator[Dashboard]:
 def chromium() -> Iterator[Browser]:
     """Debian's browser."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--disable-extensions"]
+        )
         try:
             yield browser
         finally:

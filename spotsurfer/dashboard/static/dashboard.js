@@ -77,7 +77,9 @@ async function load(url = location.href) {
     if (!answer.ok) return;
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     if (mine.signal.aborted) return;
+    const focused = document.activeElement;
     children(document.getElementById("main"), page.getElementById("main"));
+    if (focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true }); // its row was moved
     const time = page.querySelector("footer time");
     if (time) document.querySelector("footer time").textContent = time.textContent;
     ready(document);
@@ -153,6 +155,15 @@ function follow() {
     if (document.hidden) { if (source) source.close(); }
     else { listen(); soon(0); }
   });
+}
+
+// ---- A link from elsewhere comes without the session's cookie, which is for our pages alone: from here it is sent along
+
+async function again() {
+  const place = document.querySelector("form[action='/login'] [name=next]");
+  if (!place || document.querySelector(".me .who") || document.referrer.startsWith(location.origin)) return;
+  const answer = await fetch(place.value, { redirect: "manual", headers: { Accept: "text/html" } });
+  if (answer.ok) location.replace(place.value);
 }
 
 // ---- What a page needs each time it changed
@@ -233,4 +244,5 @@ document.addEventListener("DOMContentLoaded", () => {
   filtering();
   ready(document);
   follow();
+  again().catch(() => { /* then one logs in */ });
 });
