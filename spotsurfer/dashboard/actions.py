@@ -61,9 +61,9 @@ ACTIONS = {
     for a in (
         Action(
             "hold",
-            "Hold",
+            "Suspend",
             "It is saved, its machine is given back, and it waits until somebody resumes it.",
-            "It is to be held.",
+            "It is suspended soon.",
             lambda service, job, _: service.hold(job),
             lambda s: _open(s) and s.job.wish is Wish.RUN,
         ),
@@ -104,7 +104,7 @@ ACTIONS = {
         Action(
             "budget",
             "Budget",
-            "A job that reaches its budget is held. An empty field means no limit of its own.",
+            "A job that reaches its budget is suspended. An empty field means no limit of its own.",
             "Its budget was changed.",
             _budget,
             _open,

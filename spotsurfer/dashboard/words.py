@@ -20,10 +20,10 @@ GROUP_OF = {
     "running": "running",
     "stuck": "stuck",
     **dict.fromkeys(("saving", "moving", "suspending"), "moving"),
-    **dict.fromkeys(("suspended", "held"), "held"),
+    **dict.fromkeys(("suspended", "held"), "paused"),
     **{state: state for state in ("succeeded", "failed", "cancelled")},
 }
-GROUPS = ("stuck", "running", "moving", "starting", "waiting", "held", "failed", "succeeded", "cancelled")
+GROUPS = ("stuck", "running", "moving", "starting", "waiting", "paused", "failed", "succeeded", "cancelled")
 OPEN_GROUPS = GROUPS[:6]
 
 

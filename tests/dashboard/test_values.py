@@ -41,9 +41,9 @@ def test_a_list_is_filtered_counted_sorted_and_cut() -> None:
     assert (len(found.rows), found.pages, found.page, found.found, found.total) == (50, 3, 3, 250, 250)
     assert fleet.fleet(jobs, Asked(page=99)).page == 3
     assert fleet.fleet(jobs, Asked("owner:o1 RUN=7")).found == sum(1 for n in range(250) if n % 2 and str(n).startswith("7"))
-    held = fleet.fleet(jobs, Asked(state="held"))
+    held = fleet.fleet(jobs, Asked(state="paused"))
     assert {s.phase for s in held.rows} == {"held"}
-    assert held.counts["held"] == held.found and held.counts["open"] == 188
+    assert held.counts["paused"] == held.found and held.counts["open"] == 188
     assert [s.usd_micros for s in fleet.fleet(jobs, Asked(sort="cost")).rows[:2]] == [2_490_000, 2_480_000]
     assert [s.usd_micros for s in fleet.fleet(jobs, Asked(sort="cost", backward=True)).rows[:2]] == [0, 10_000]
     assert fleet.fleet([], Asked("x")).pages == 1

@@ -19,7 +19,7 @@ from support.tree import ROOT
 
 DURATIONS = ROOT / "tests" / "durations.json"
 # Real tests of so many seconds in all, one after the other, run at each commit. Two workers share them in `make test`.
-SAMPLED_SECONDS = 1000.0
+SAMPLED_SECONDS = 500.0
 SEED_LETTERS = 12
 
 
