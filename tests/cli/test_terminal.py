@@ -105,13 +105,12 @@ def test_a_live_screen_of_all_jobs(life: str, controller: FakeService, call: Cal
     for number in range(30):
         assert call("submit", "--name", f"more-{number}", "--", "prog").code == 0
     with Terminal(["watch", "--live"], columns, rows) as terminal:
-        terminal.until(lambda raw: raw.count("jobs go on") > 1)
-        frame = terminal.frames()[-2]
+        terminal.until(lambda _: any(f[0].startswith("31 open jobs, ") for f in terminal.frames()[:-1]), 60)
+        frame = next(f for f in terminal.frames() if f[0].startswith("31 open jobs, "))
         terminal.press("\x03")
         assert terminal.end() == 130
     assert len(frame) == rows
     assert max(map(len, frame)) <= columns
-    assert frame[0].startswith("31 open jobs, ")
     assert frame[1].split() == ["JOB", "STATE", "MACHINE", "AGE", "UNSAVED", "USD"]
     assert any("more: `spotsurfer list --open`" in line for line in frame)
 
