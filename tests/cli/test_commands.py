@@ -15,7 +15,7 @@ from cli.conftest import Call
 from spotsurfer_wire.final_save_forecast import Prospect
 from spotsurfer_wire.log_pieces import Row
 from spotsurfer_wire.messages import StepRun
-from support.fake_service import FakeService
+from support.fake_service import FakeService, an_attempt
 
 from spotsurfer.model.actions import Preview
 from spotsurfer.model.errors import Conflict, NotFound
@@ -136,6 +136,16 @@ def test_show_tells_what_the_name_of_an_image_is_pinned_to(job: str, controller:
     controller.statuses[job] = replace(named, image_digest=pinned)
     assert f"docker://registry.example/tool:1, pinned to {pinned}" in " ".join(call("show", job).out.split())
     assert json.loads(call("show", job, "--json").out)["image_digest"] == pinned
+
+
+def test_show_says_how_long_moves_stopped_it(job: str, controller: FakeService, call: Call) -> None:
+    def moved(*pauses: float) -> str:
+        attempts = [controller.status(replace(an_attempt(JobId(job), n), pause_seconds=p)) for n, p in enumerate(pauses, 1)]
+        controller.statuses[job] = replace(controller.statuses[job], attempts=attempts)
+        return " ".join(call("show", job).out.split())
+
+    assert "pauses its move stopped it for 13.5 s" in moved(13.5)
+    assert "its moves stopped it for 43.5 s in all, the last for 14.5 s, the longest for 15.5 s" in moved(13.5, 15.5, 14.5)
 
 
 def test_show_marks_a_checkpoint_that_could_not_be_restored(job: str, controller: FakeService, call: Call) -> None:

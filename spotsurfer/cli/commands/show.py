@@ -252,7 +252,10 @@ def _now(here: Json) -> list[tuple[str, Any]]:
 def _pauses(job: Json) -> str | None:
     """How long moves paused the job."""
     pauses = [a["pause_seconds"] for a in job["attempts"] if a["pause_seconds"] is not None]
-    return f"the last move stopped it for {pauses[-1]:.1f} s, the longest {max(pauses):.1f} s" if pauses else None
+    if len(pauses) < 2:
+        return f"its move stopped it for {pauses[0]:.1f} s" if pauses else None
+    last, longest = pauses[-1], max(pauses)
+    return f"its moves stopped it for {sum(pauses):.1f} s in all, the last for {last:.1f} s, the longest for {longest:.1f} s"
 
 
 def _step(s: Json) -> list[str]:
