@@ -212,7 +212,7 @@ def _of_job(planner: Planner, seen: JobSeen, own: Sequence[AttemptView]) -> Acti
         if head is None:
             planner.note(job.id, "the store can't be read")
         return None
-    if head.done and going_back(seen) is None:
+    if head.done and going_back(seen) is None and (finished(seen) or job.failures < head.failures):
         return _of_done(seen, head)
     if job.wish is Wish.CANCEL:
         return Close(job.id, head.number, job.reason or "cancelled")
@@ -225,13 +225,11 @@ def _of_job(planner: Planner, seen: JobSeen, own: Sequence[AttemptView]) -> Acti
     return _of_limits(planner.snapshot, seen, own)
 
 
-def _of_done(seen: JobSeen, head: HeadSeen) -> Action | None:
+def _of_done(seen: JobSeen, head: HeadSeen) -> Action:
     job = seen.job
     if not finished(seen):
-        if job.failures < head.failures:
-            why = f"{head.how_it_ended}; retry {head.failures} of {job.spec.retries}"
-            return Retry(job.id, head.exit_code or 0, why)
-        return None
+        why = f"{head.how_it_ended}; retry {head.failures} of {job.spec.retries}"
+        return Retry(job.id, head.exit_code or 0, why)
     if head.cancelled:
         return EndJob(job.id, JobEvent.CANCELLED, job.reason or "cancelled")
     if job.state is JobState.HELD:

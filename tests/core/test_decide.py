@@ -58,6 +58,24 @@ def actions(*worlds: JobSeen, **snapshot: Any) -> list[Action]:
 # ---- planning
 
 
+@pytest.mark.parametrize(
+    ("job", "wanted"),
+    [
+        ({"wish": Wish.CANCEL}, Close),
+        ({"wish": Wish.HOLD, "reason": "by its user"}, EndJob(a_job().id, JobEvent.HELD, "by its user")),
+        ({"state": JobState.HELD}, EndJob(a_job().id, JobEvent.RESUMED, "resumed")),
+    ],
+)
+def test_a_wish_between_two_tries_of_the_command_is_carried_out(job: dict[str, Any], wanted: Any) -> None:
+    """Such a job hung for ever: its log is done, and it is not finished."""
+    failed = a_head(1, 4, done=True, exit_code=7, failures=1)
+    between = seen(
+        [an_attempt(1, A.RELEASED)], failed, job=a_job({"retries": 1}, **{"state": JobState.ACTIVE, "failures": 1, **job})
+    )
+    done = decide(a_snapshot(between), POLICY, NOW).actions
+    assert wanted in done or wanted in map(type, done), done
+
+
 def test_a_new_job_gets_the_cheapest_spot_machine() -> None:
     dear = an_offer(price=50_000, pool=replace(POOL, zone="b"))
     plan = find(Plan, seen(job=a_job(state=JobState.QUEUED)), offers=[an_offer(Market.ON_DEMAND, 20_000), dear, an_offer()])
