@@ -6,6 +6,7 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 
 from spotsurfer.model import errors as e
@@ -59,6 +60,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(e.SpotsurferError, _ours)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _routing)
+    app.add_exception_handler(ClientDisconnect, _gone)
     app.add_exception_handler(Exception, _bug)
 
 
@@ -81,6 +83,11 @@ def _routing(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     kind = e.NotFound if error.status_code == 404 else e.UsageError
     return answer(kind(_ROUTING.get(error.status_code, str(error.detail))), error.status_code)
+
+
+def _gone(_: Request, __: Exception) -> JSONResponse:
+    """Who asked has hung up: nobody reads this, and nothing failed inside."""
+    return answer(e.UsageError("The body ended too early: send it again."), 400)
 
 
 def _bug(request: Request, error: Exception) -> JSONResponse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import os
 import pwd
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 import structlog
+from fastapi import HTTPException
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -24,6 +26,7 @@ from spotsurfer.web.error_responses import answer
 from spotsurfer.web.oidc import Oidc
 
 BODY_MAX_BYTES = 8 << 20  # of JSON; inputs are streamed, and only the store limits them
+SILENT_SECONDS = 60.0  # within a body
 PEER = "uid"  # the first half of a client's address on a Unix socket; the other is the user's number
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 READS = ("GET", "HEAD", "OPTIONS")
@@ -126,7 +129,7 @@ class Guard:
             await send(message)
 
         try:
-            await self._app(scope, receive, sent)
+            await self._app(scope, _patient(receive), sent)
         finally:
             if who is not None:
                 await self._record(scope, who, client, status)
@@ -139,6 +142,24 @@ class Guard:
         job = str(scope.get("path_params", {}).get("job", ""))
         address = "" if client == PEER else client
         await run_in_threadpool(access.record, who, address, route or "?", job, status)
+
+
+def _patient(receive: Receive) -> Receive:
+    """Gives up a sender that falls silent within its body: each one would keep a thread waiting."""
+    whole = False
+
+    async def received() -> Message:
+        nonlocal whole
+        if whole:
+            return await receive()
+        try:
+            message = await asyncio.wait_for(receive(), SILENT_SECONDS)
+        except TimeoutError:
+            raise HTTPException(408, f"Nothing more of the body came within {SILENT_SECONDS:g} s: send it again.") from None
+        whole = not message.get("more_body", False)
+        return message
+
+    return received
 
 
 def who_asks(door: Door, sessions: Sessions, scope: Scope) -> Principal | None:

@@ -25,6 +25,7 @@ from support.tree import ROOT
 from spotsurfer.model import errors as e
 from spotsurfer.model.charges import ChargeKind, ChargeLine
 from spotsurfer.model.job import JobId, JobState
+from spotsurfer.web import guard
 from spotsurfer.web.app import load_token, make_app
 from spotsurfer.web.error_responses import STATUS
 from spotsurfer.web.server import tcp_socket, unix_socket
@@ -234,6 +235,20 @@ def test_an_upload_that_breaks_off_is_not_stored(unix: httpx.Client, service: Fa
         assert "job-1" not in service.uploads
         time.sleep(0.05)
     assert unix.get("/v1/info").status_code == 200
+
+
+@pytest.mark.parametrize("request_line", ["PUT /v1/jobs/job-1/inputs/x", "POST /v1/ids"])
+def test_a_sender_that_falls_silent_is_given_up(
+    folder: Path, unix: httpx.Client, request_line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It kept a thread of the server for as long as it liked, and forty of them kept all."""
+    monkeypatch.setattr(guard, "SILENT_SECONDS", 0.3)
+    with socket.socket(socket.AF_UNIX) as raw:
+        raw.settimeout(10)
+        raw.connect(str(folder / "api.sock"))
+        head = f"{request_line} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
+        raw.sendall(head.encode() + b'{"na')
+        assert raw.recv(4096).startswith(b"HTTP/1.1 408 ")
 
 
 def test_the_controller_tells_its_limits_and_what_is_in_use(unix: httpx.Client) -> None:
