@@ -17,7 +17,8 @@ from types import TracebackType
 from typing import Self
 
 PROGRAM = """
-import fcntl, sys, termios
+import fcntl, signal, sys, termios
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background have it ignored, a terminal's program never
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 from spotsurfer.cli.main import main
 sys.exit(main(sys.argv[1:]))
