@@ -82,7 +82,7 @@ def job_screen(job: Json, story: Story, log: Sequence[str], screen: Screen) -> l
 
 def fleet_screen(jobs: Sequence[Json], story: Story, screen: Screen) -> list[Text]:
     """All open jobs as a table, and the last moments of all."""
-    running = [j for j in jobs if j["phase"] in ("running", "saving", "moving")]
+    running = [j for j in jobs if j["phase"] in ("running", "stuck", "saving", "moving")]
     hourly = sum(here["price_usd_micros_per_hour"] for j in jobs if (here := current(j)) is not None)
     heading = f"{counted(len(jobs), 'open job')}, {len(running)} running, {money(hourly)} USD an hour"
     room = max((screen.height - 5) * 2 // 3, 1)

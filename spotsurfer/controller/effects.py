@@ -9,7 +9,7 @@ from datetime import datetime
 from spotsurfer_wire.messages import Head
 
 from spotsurfer.model.actions import Plan, Recall, Rejected
-from spotsurfer.model.job import Attempt, AttemptState, Job, Wish, launch_token
+from spotsurfer.model.job import Attempt, AttemptState, Job, JobState, Wish, launch_token
 from spotsurfer.model.market import Market, Pool
 from spotsurfer.model.snapshot import InstanceSeen
 from spotsurfer.model.state_machine import ATTEMPT, JOB, AttemptEvent, JobEvent, advance
@@ -143,4 +143,5 @@ def job_after(job: Job, event: JobEvent, reason: str, exit_code: int | None, now
         exit_code=exit_code if exit_code is not None else job.exit_code,
         ended_at=now if ended else None,
         move=None if ended else job.move,
+        stuck_since=job.stuck_since if state is JobState.ACTIVE else None,
     )

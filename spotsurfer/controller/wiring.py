@@ -182,7 +182,7 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         on_end=hooks.on_end,
         instance_of=observer.instance_of,
         launched=renewing.poke,
-        spent=observer.costs.of_job,
+        spent=lambda job: observer.costs.of_job(job),  # a reload of [costs] puts others in their place
         nudge=logins.nudge,
         first_cooldown_seconds=settings.limits.cooldown_seconds,
         lease_seconds=limits.lease_seconds,

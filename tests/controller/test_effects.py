@@ -68,3 +68,10 @@ def test_a_machine_that_only_the_store_knows_is_taken_to_have_a_long_lease(today
     grant = saves.a_head(4, HeadKind.GRANT, 3, None, 0, at=ago(600).isoformat())
     row = recalled(Recall(job.id, AttemptNumber(3), 1, "owns the job in the store"), grant, "token", None, today, NOW)
     assert row.lease_seconds == taken
+
+
+@pytest.mark.parametrize("event", [JobEvent.HELD, JobEvent.FAILED, JobEvent.CANCELLED])
+def test_a_job_that_does_not_run_any_more_is_not_stuck(event: JobEvent) -> None:
+    """One that was cancelled for it counted as stuck for ever, and so its alert rang for ever."""
+    job = a_job(state=JobState.ACTIVE, stuck_since=NOW)
+    assert job_after(job, event, "enough", None, NOW).stuck_since is None

@@ -17,7 +17,9 @@ from spotsurfer.config.settings import Settings
 from spotsurfer.controller import wiring
 from spotsurfer.controller.effects import passed_over
 from spotsurfer.controller.event_recorder import EventRecorder
+from spotsurfer.ledger.costs import Costs
 from spotsurfer.model.actions import Rejected
+from spotsurfer.model.job import JobId
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import timeline
@@ -85,10 +87,22 @@ def test_a_step_in_the_price_is_a_moment() -> None:
     assert say(one.kind, one.text, one.data).text == "The price of its machine rose from 0.0300 to 0.0450 USD an hour"
 
 
+class Priced(Costs):
+    """Other costs than at the start."""
+
+    def __init__(self) -> None:
+        pass
+
+    def of_job(self, job: JobId) -> int:
+        return 7
+
+
 def test_the_controller_knows_what_was_spent(tmp_path: Path) -> None:
     controller = wiring.build(Settings(controller={"data_dir": str(tmp_path / "data")}))  # type: ignore[arg-type]
     try:
         assert controller.loop.apply.spent(JOB) == 0
+        controller.loop._observer.costs = Priced()
+        assert controller.loop.apply.spent(JOB) == 7, "a reload of [costs] puts other costs in their place"
     finally:
         controller.stop()
 
