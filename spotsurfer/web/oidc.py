@@ -21,6 +21,7 @@ from spotsurfer.model.errors import ConfigError, Denied
 # By asymmetric keys alone: with a shared secret, whoever checks a token could make one.
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519", "EdDSA"]
 KEYS_LIVE, KEYS_AGAIN = timedelta(hours=12), timedelta(seconds=30)  # the provider's keys; asked again for an unknown one
+AWAY = timedelta(seconds=5)
 SIGN_IN_LIVES, SIGN_INS_MAX = timedelta(minutes=10), 10_000
 ASK_SECONDS = 10.0
 LEEWAY_SECONDS = 60  # between the provider's clock and ours
@@ -50,10 +51,11 @@ class Oidc:
             import requests  # noqa: F401
         except ImportError:
             raise ConfigError("[access.oidc] needs libraries: pip install 'spotsurfer[oidc]'") from None
-        self._rules, self._now, self._lock = rules, now, threading.Lock()
+        self._rules, self._now, self._lock = rules, now, threading.RLock()
         self._about: Mapping[str, Any] | None = None
         self._keys: Any = None
         self._keys_at: datetime | None = None
+        self._away_at: datetime | None = None  # it was asked then and has not answered since
         self._sign_ins: OrderedDict[str, SignIn] = OrderedDict()
 
     @property
@@ -121,18 +123,24 @@ class Oidc:
 
     def _provider(self) -> Mapping[str, Any]:
         """What the provider says of itself (OpenID Connect Discovery 1.0)."""
-        if (about := self._about) is None:
-            about = self._asked(self._rules.issuer.rstrip("/") + "/.well-known/openid-configuration")
-            if about.get("issuer") != self._rules.issuer:
-                raise ValueError(f"the provider calls itself {about.get('issuer')!r}: set issuer in [access.oidc] to that")
-            self._about = about
-        return about
+        with self._lock:
+            if (about := self._about) is None:
+                about = self._asked(self._rules.issuer.rstrip("/") + "/.well-known/openid-configuration")
+                if about.get("issuer") != self._rules.issuer:
+                    raise ValueError(f"the provider calls itself {about.get('issuer')!r}: set issuer in [access.oidc] to that")
+                self._about = about
+            return about
 
     def _asked(self, url: str) -> Any:
+        """What it answers. One that did not answer is left alone for a while: each question would keep a thread waiting."""
         import requests
 
+        if self._away_at is not None and self._now() - self._away_at < AWAY:
+            raise requests.ConnectionError("it did not answer a moment ago")
+        self._away_at = self._now()
         answer = requests.get(url, timeout=ASK_SECONDS, allow_redirects=False)
         answer.raise_for_status()
+        self._away_at = None
         return answer.json()
 
     # ------------------------------------------------------------ browsers

@@ -121,7 +121,7 @@ class Keys(HttpServer):
                 about = {"issuer": self.server.issuer, "jwks_uri": self.server.url + "/keys"}
                 self.server.asked.append(self.path)
                 found = self.server.keys.as_dict(private=False) if self.path == "/keys" else about
-                self.send_response(200)
+                self.send_response(500 if self.server.fails else 200)
                 self.end_headers()
                 self.wfile.write(json.dumps(found).encode())
 
@@ -131,6 +131,7 @@ class Keys(HttpServer):
         super().__init__(Handler)
         self.issuer = self.url
         self.asked: list[str] = []
+        self.fails = False
         self.change()
 
     def change(self) -> None:
@@ -217,6 +218,18 @@ def test_a_provider_that_is_away_lets_nobody_in_and_breaks_nothing() -> None:
     assert away.who("a.b.c") is None
     with pytest.raises(Denied, match="can't be reached"):
         away.begin(CALLBACK, "/")
+
+
+def test_a_provider_that_is_away_is_not_asked_for_each_token(world: World) -> None:
+    """Whoever sends such tokens would keep all threads waiting for it."""
+    token = world.token()
+    world.server.fails = True
+    for _ in range(10):
+        assert world.oidc.who(token) is None
+    assert len(world.server.asked) == 1
+    world.server.fails = False
+    world.clock.advance(10)
+    assert world.oidc.who(token) is not None
 
 
 def test_a_provider_of_another_name_is_refused(world: World) -> None:
