@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
-from spotsurfer.common.units import parse_usd
+from spotsurfer.config.section import Section, UsdMicros
 from spotsurfer.model.budgets import SCOPE, SCOPES_TEXT, WARN_AT, Budget, Per
 
 
@@ -19,13 +19,11 @@ def _scope(value: str) -> str:
 Share = Annotated[int, Field(ge=1, le=100)]
 
 
-class BudgetSection(BaseModel):
+class BudgetSection(Section):
     """[[budgets]]: one of them."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     scope: Annotated[str, AfterValidator(_scope)]
-    usd: Annotated[int, BeforeValidator(parse_usd), Field(gt=0)]
+    usd: Annotated[UsdMicros, Field(gt=0)]
     per: Per = Per.TOTAL
     warn_at: tuple[Share, ...] = WARN_AT
 

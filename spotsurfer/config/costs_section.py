@@ -6,10 +6,10 @@ from datetime import UTC, date, datetime, time
 from fractions import Fraction
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from spotsurfer.common.input_errors import did_you_mean
-from spotsurfer.common.units import parse_usd
+from spotsurfer.config.section import Section, UsdMicros
 from spotsurfer.model.charges import ChargeKind, KeptImage
 from spotsurfer.model.market import Market
 from spotsurfer.model.prices import ALWAYS, PRICED_QUANTITY, Match, Override
@@ -37,13 +37,10 @@ def _priced(value: str) -> str:
 
 Moment = Annotated[datetime, BeforeValidator(_moment)]
 Wildcard = Annotated[str, Field(min_length=1)]
-UsdMicros = Annotated[int, BeforeValidator(parse_usd)]
 
 
-class OverrideSection(BaseModel):
+class OverrideSection(Section):
     """[[costs.overrides]]: another price for some things while it holds."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Annotated[str, AfterValidator(_priced)] = str(ChargeKind.MACHINE)
     provider: Wildcard = "*"
@@ -71,10 +68,8 @@ class OverrideSection(BaseModel):
         return Override(of, self.begins, self.until, self.usd, percent)
 
 
-class ImageSection(BaseModel):
+class ImageSection(Section):
     """[[costs.images]]: a machine image or snapshot that is kept."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(min_length=1)
     provider: str = Field(min_length=1)
@@ -88,10 +83,8 @@ class ImageSection(BaseModel):
         return KeptImage(self.name, self.provider, self.gib, self.begins, self.region, self.until)
 
 
-class CostsSection(BaseModel):
+class CostsSection(Section):
     """[costs]."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     controller_usd_per_hour: UsdMicros = 0
     overrides: tuple[OverrideSection, ...] = ()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from spotsurfer.common.input_errors import did_you_mean
-from spotsurfer.common.units import parse_seconds
+from spotsurfer.config.section import AbsolutePath, Seconds, Section
 from spotsurfer.core.notifications import USUAL, Rules, Topic
 from spotsurfer.model.errors import ConfigError
 from spotsurfer.model.timeline_events import Kind
@@ -29,22 +29,7 @@ def _kind(value: str) -> str:
     return value
 
 
-def _file(value: object) -> Path:
-    path = Path(str(value)).expanduser()
-    if not path.is_absolute():
-        raise ValueError(f"is {value!r}, expected an absolute path")
-    return path
-
-
-Seconds = Annotated[float, BeforeValidator(parse_seconds)]
-AbsolutePath = Annotated[Path, BeforeValidator(_file)]
-
-
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class WebhookTable(_Table):
+class WebhookTable(Section):
     """[[notify.webhooks]]: an address that gets events as JSON."""
 
     url: Annotated[str, Field(pattern=r"^https?://[^/?#@\s]+([/?][^\s]*)?$")]
@@ -56,7 +41,7 @@ class WebhookTable(_Table):
         return lines_of(self.secret_file, "secret_file of [[notify.webhooks]]")[0]
 
 
-class NotifySection(_Table):
+class NotifySection(Section):
     """[notify]: messages to people and webhooks to programs."""
 
     urls: tuple[str, ...] = ()

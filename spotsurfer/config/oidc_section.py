@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from spotsurfer.config.notify_section import AbsolutePath, lines_of
+from spotsurfer.config.notify_section import lines_of
+from spotsurfer.config.section import AbsolutePath, Section
 from spotsurfer.model.access import OidcRules
 
 LOCAL = r"http://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"  # for tests: anything else must be HTTPS
 
 
-class OidcSection(BaseModel):
+class OidcSection(Section):
     """[access.oidc]: an OpenID Connect provider, and which of its groups are what here."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     issuer: Annotated[str, Field(pattern=rf"^(https://[^/?#@\s]+|{LOCAL})(/[^?#\s]*)?$")]
     client_id: Annotated[str, Field(min_length=1)]

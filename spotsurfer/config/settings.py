@@ -19,46 +19,19 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from spotsurfer.common import plugins
 from spotsurfer.common.input_errors import did_you_mean, line_of
-from spotsurfer.common.units import parse_seconds, parse_usd
+from spotsurfer.common.units import parse_seconds
 from spotsurfer.config.budgets_section import BudgetSection, distinct
 from spotsurfer.config.costs_section import CostsSection
 from spotsurfer.config.notify_section import NotifySection
 from spotsurfer.config.oidc_section import OidcSection
 from spotsurfer.config.paths import SOCKET_NAME, find_config, read_config, usual_data_dir
+from spotsurfer.config.section import AbsolutePath, Interval, Seconds, Section, UsdMicros
 from spotsurfer.core.scheduling.rightsizing import SizeRules
 from spotsurfer.model.errors import ConfigError
 from spotsurfer.model.job import SIZE_OFF
 from spotsurfer.model.snapshot import Limits
 
-# ---- Types of values, and the base of all sections.
-
-SHORTEST_SECONDS = 0.05  # of any repeated action
-
-
-def _absolute(value: object) -> Path:
-    path = Path(str(value)).expanduser()
-    if not str(value) or not path.is_absolute():
-        raise ValueError(f"is {value!r}, expected an absolute path")
-    return path
-
-
-def _interval(value: object) -> float:
-    seconds = parse_seconds(value)
-    if seconds < SHORTEST_SECONDS:
-        raise ValueError(f"is {value!r}, expected at least {SHORTEST_SECONDS} s")
-    return seconds
-
-
-Seconds = Annotated[float, BeforeValidator(parse_seconds)]
-Interval = Annotated[float, BeforeValidator(_interval)]  # a duration that may not be zero
-UsdMicros = Annotated[int, BeforeValidator(parse_usd)]
-AbsolutePath = Annotated[Path, BeforeValidator(_absolute)]
-
-
-class Section(BaseModel):
-    """One table of the file: no other keys, no changes."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+# ---- Sections
 
 
 def _one_of(*known: str) -> AfterValidator:

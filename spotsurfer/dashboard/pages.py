@@ -32,7 +32,7 @@ from spotsurfer.dashboard.site import (
     with_sign_in,
 )
 from spotsurfer.dashboard.words import GROUPS, told
-from spotsurfer.model.access import Use, may
+from spotsurfer.model.access import DENIED, Use, may
 from spotsurfer.model.actions import Preview
 from spotsurfer.model.errors import Conflict, Denied, NotFound, SpotsurferError
 from spotsurfer.model.job import ENDED, JobId
@@ -335,9 +335,7 @@ def _ask(action: Action, request: Request, job: str, error: SpotsurferError | No
     """The page that asks for confirmation."""
     site, service = site_of(request), site_of(request).service(request)
     if not may(site.who(request).role, Use.CHANGE_JOB):
-        raise Denied(
-            "You may look at everything and change nothing (role viewer): ask an operator for a token with another role."
-        )
+        raise Denied(DENIED[site.who(request).role])
     status = service.job(JobId(job))
     preview, _ = _preview(service) if action.name == "move" else (None, "")
     kinds = sorted({o.pool.instance_type for o in preview.choices}) if preview else []

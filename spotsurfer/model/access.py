@@ -114,6 +114,12 @@ USES: dict[str, Use] = {
 }
 
 
+DENIED = {  # what is said to whoever may not
+    Role.VIEWER: "You may look at everything and change nothing (role viewer): ask an operator for a token with another role.",
+    Role.USER: "Only operators may do that: ask one of them.",
+}
+
+
 def may(role: Role, use: Use) -> bool:
     """Whether the role may use such methods at all; for users the guard asks further whether the job is theirs."""
     if role is Role.OPERATOR:

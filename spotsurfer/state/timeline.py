@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from sqlalchemy import Connection, RowMapping, insert, select
+from sqlalchemy import Connection, RowMapping, func, insert, select
 
 from spotsurfer.model.job import JobId
 from spotsurfer.ports.service import Moment, Why
@@ -51,6 +51,11 @@ def read(
     if last is not None:
         query = query.limit(last)
     return [(int(r["number"]), _moment(r)) for r in connection.execute(query).mappings()][::-1]
+
+
+def newest(connection: Connection) -> int:
+    """The number of the newest moment; 0 = there is none."""
+    return connection.execute(select(func.max(M.c.number))).scalar() or 0
 
 
 def next_ones(connection: Connection, after: int, most: int) -> list[tuple[int, Moment]]:

@@ -7,16 +7,12 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, cast
 
-from spotsurfer.model.access import USES, Principal, Role, Use, may
+from spotsurfer.model.access import DENIED, USES, Principal, Use, may
 from spotsurfer.model.errors import Denied, NotFound
 from spotsurfer.model.job import JobId
 from spotsurfer.ports.service import Service
 
 REMEMBERED = 100_000  # ids and numbers: far more than are ever under way at a time
-DENIED = {
-    Role.VIEWER: "You may look at everything and change nothing (role viewer): ask an operator for a token with another role.",
-    Role.USER: "Only operators may do that: ask one of them.",
-}
 
 
 class Makers:

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Request
 from pydantic import AwareDatetime, Field
 
-from spotsurfer.model.access import Audited, Principal, Role, Token
+from spotsurfer.model.access import DENIED, Audited, Principal, Role, Token
 from spotsurfer.model.errors import Conflict, Denied
 from spotsurfer.ports.access import Access
 from spotsurfer.web import response_models as m
@@ -58,7 +58,7 @@ Who = Annotated[Principal, Depends(who_asks)]
 def for_operators(request: Request, who: Who) -> Access:
     """Tokens and audit log; Denied for others."""
     if who.role is not Role.OPERATOR:
-        raise Denied("Only operators may do that: ask one of them.")
+        raise Denied(DENIED[Role.USER])
     access: Access | None = request.app.state.access
     if access is None:
         raise Conflict("This controller keeps no tokens.")

@@ -153,7 +153,8 @@ def _patient(receive: Receive) -> Receive:
         if whole:
             return await receive()
         try:
-            message = await asyncio.wait_for(receive(), SILENT_SECONDS)
+            async with asyncio.timeout(SILENT_SECONDS):
+                message = await receive()
         except TimeoutError:
             raise HTTPException(408, f"Nothing more of the body came within {SILENT_SECONDS:g} s: send it again.") from None
         whole = not message.get("more_body", False)

@@ -54,14 +54,10 @@ class Messages:
         send = self.send
         if send is None:
             return
-        with self._engine.begin() as connection:
+        with self._engine.connect() as connection:
             kept = db.recalled(connection, KEY)
-            if kept is None:  # the first time: what lies behind is no news
-                newest = timeline.read(connection, None, 0, last=1)
-                before = Progress(newest[-1][0] if newest else 0)
-                db.keep(connection, KEY, _to_text(before))
-            else:
-                before = _of_text(kept)
+            # The first time: what lies behind is no news.
+            before = _of_text(kept) if kept is not None else Progress(timeline.newest(connection))
             news = timeline.next_ones(connection, before.number, AT_ONCE)
         progress = notifications.gathered(before, news, self.rules)
         now = self._clock.now()
@@ -70,7 +66,7 @@ class Messages:
             waits = self._failed_at is not None and now - self._failed_at < AGAIN
             if waits or not self._sent(send, message, now):
                 after = progress
-        if after != before:
+        if after != before or kept is None:
             with self._engine.begin() as connection:
                 db.keep(connection, KEY, _to_text(after))
 
