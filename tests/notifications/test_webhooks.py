@@ -160,3 +160,24 @@ def test_a_new_address_begins_with_what_is_new(receiver: Receiver) -> None:
     world.say("ended", "two")
     world.later(1)
     assert [body["data"]["text"] for _, body in receiver.got] == ["two"]
+
+
+def test_a_slow_receiver_leaves_the_others_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World("http://slow.example/")
+    other = Webhook("http://other.example/", key_of(SECRET), ("ended",))
+    world.hooks = Webhooks(world.engine, world.clock, [world.hook, other])
+    world.hooks.look()
+    taken: list[str] = []
+
+    def post(_: Webhooks, hook: Webhook, *__: Any) -> str:
+        taken.append(hook.url)
+        world.clock.advance(6 if hook is world.hook else 0)
+        return ""
+
+    monkeypatch.setattr(Webhooks, "_post", post)
+    for text in ("one", "two", "three"):
+        world.say("ended", text)
+    world.hooks.look()
+    assert taken == [world.hook.url] * 2 + [other.url] * 3
+    world.hooks.look()
+    assert taken[5:] == [world.hook.url], "it goes on from there"
