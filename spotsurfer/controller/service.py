@@ -351,8 +351,8 @@ class ControllerService:
     ) -> Sequence[ChargeLine]:
         """The lines of the bill."""
         with self.engine.connect() as connection:
-            jobs = None if owner is None else rows.all_jobs(connection, owner)
-            jobs = jobs if job is None else _with_rehearsals(connection, job)
+            jobs = None if owner is None else self._known.jobs(connection, owner)
+            jobs = jobs if job is None else self._with_rehearsals(connection, job)
             return self.observer.costs.lines(connection, jobs, self.clock.now(), since, until)
 
     def report(
@@ -366,19 +366,25 @@ class ControllerService:
         """The cost report."""
         period = Period(since, until, self.clock.now())
         with self.engine.connect() as connection:
-            theirs = None if owner is None else rows.all_jobs(connection, owner)
-            wanted = [j for one in jobs for j in _with_rehearsals(connection, one)] if jobs else theirs
+            theirs = None if owner is None else self._known.jobs(connection, owner)
+            wanted = [j for one in jobs for j in self._with_rehearsals(connection, one)] if jobs else theirs
             return cost_reports.report(connection, self.observer.costs, self.observer.offers(), wanted, period, by)
 
     def costs(self, job: str | None, since: datetime | None = None, owner: str | None = None) -> Sequence[CostLine]:
         """The costs by attempt; `since`: of machines launched then or later."""
         with self.engine.connect() as connection:
-            jobs = rows.all_jobs(connection, owner) if job is None else _with_rehearsals(connection, job)
+            jobs = self._known.jobs(connection, owner) if job is None else self._with_rehearsals(connection, job)
             found = rows.attempts(connection, [j.id for j in jobs])
             reports = self._known.reports(connection, [j.id for j in jobs])
             self.observer.costs.refresh(connection, found, self.clock.now())
         of = [(j, a) for j in jobs for a in found[j.id] if a.launched_at and (since is None or a.launched_at >= since)]
         return [self._cost(j, a, reports.get((a.job, a.number))) for j, a in of]
+
+    def _with_rehearsals(self, connection: Connection, job: str) -> list[Job]:
+        """A job and its rehearsals, for which it pays."""
+        one = rows.find_job(connection, job)
+        others = self._known.jobs(connection)
+        return [one, *(j for j in others if rehearses(j) and j.parent is not None and j.parent.job == one.id)]
 
     def _cost(self, job: Job, a: Attempt, r: Report | None) -> CostLine:
         cost = self.observer.costs.of((a.job, a.number))
@@ -405,13 +411,6 @@ class ControllerService:
             transfer_bytes=cost.transfer_bytes,
             transfer_usd_micros=cost.transfer_usd_micros,
         )
-
-
-def _with_rehearsals(connection: Connection, job: str) -> list[Job]:
-    """A job and its rehearsals, for which it pays."""
-    one = rows.find_job(connection, job)
-    others = rows.all_jobs(connection)
-    return [one, *(j for j in others if rehearses(j) and j.parent is not None and j.parent.job == one.id)]
 
 
 def _lives(job: Job, entries: Sequence[Head], attempt: int | None) -> list[int]:
