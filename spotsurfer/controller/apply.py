@@ -88,6 +88,7 @@ class Apply:
     user_data: UserData
     on_end: OnEnd
     instance_of: InstanceOf
+    ready: Callable[[Job], None] = lambda _: None  # what its machines are told lies in the store
     launched: Callable[[], None] = lambda: None  # a machine was ordered, and its row says so
     spent: Callable[[JobId], int | None] = lambda _: None  # cost of a job so far, micro-dollars; None = not known
     nudge: Callable[[Attempt], None] = lambda _: None  # something new lies in the store for its agent
@@ -121,7 +122,7 @@ class Apply:
     def _effect(self, action: Action, rejected: Sequence[Rejected]) -> Effect:
         """Perform the external effect and return the function that records it."""
         handlers: dict[type, Callable[[Any], Effect]] = {
-            Plan: lambda a: lambda c: (self._plan(c, a, rejected), None),
+            Plan: lambda a: self._planned(a, rejected),
             Launch: self._launch,
             Grant: self._grant,
             GiveBack: self._give_back,
@@ -164,6 +165,11 @@ class Apply:
             data["usd_micros"] = self.spent(saved.job)
         self._say(c, Kind.ATTEMPT, saved, f"{event}: {reason}" if reason else str(event), **data)
         return saved
+
+    def _planned(self, action: Plan, rejected: Sequence[Rejected]) -> Effect:
+        with self.engine.connect() as connection:
+            self.ready(rows.load_job(connection, action.job))
+        return lambda c: (self._plan(c, action, rejected), None)
 
     def _plan(self, c: Connection, action: Plan, rejected: Sequence[Rejected]) -> str:
         now = self.clock.now()

@@ -37,7 +37,7 @@ from spotsurfer.model.snapshot import (
 )
 from spotsurfer.ports.provider import NoticeKind, Provider
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import observations
+from spotsurfer.state import observations, queue
 from spotsurfer.state.observations import NoticeRow
 from spotsurfer.store.agent_reports import Heard, Reports
 from spotsurfer.store.head_logs import HeadLogs
@@ -98,8 +98,9 @@ class Observer:
         self._listen(now)  # first: time spent waiting for the cloud must not count as silence of agents
         for provider in self._clouds:
             self._look_at(provider, now)
-        with self._engine.connect() as connection:
-            jobs = rows.open_jobs(connection)
+        with self._engine.begin() as connection:
+            queue.let_begin(connection, now)
+            jobs = rows.jobs_of(connection, queue.to_look_at(connection))
             attempts = rows.attempts(connection, [j.id for j in jobs])
             tokens = rows.tokens(connection)
             cools = observations.cooldowns(connection)

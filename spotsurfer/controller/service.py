@@ -187,6 +187,8 @@ class ControllerService:
     def resolve(self, job: str, owner: str | None = None, whole: bool = True) -> JobId:
         """The id of a job by its id or name."""
         with self.engine.connect() as connection:
+            if (tasks := rows.selected(connection, job, owner)) is not None:
+                return JobId(str(tasks))
             return (rows.named_job if whole else rows.find_job)(connection, job, owner).id
 
     def jobs(self, include_ended: bool = True, owner: str | None = None) -> Sequence[JobStatus]:

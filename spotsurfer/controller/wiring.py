@@ -216,6 +216,7 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         addresses=tuple(OwnStore.of(*place) for place in own_stores),
         limits=settings.limits.as_limits(),
     )
+    apply.ready = submission.specifications.ready
     commands = Commands(engine, clock, heads, schedule.poke, checkpoints.has, observer.offers)
     collection = CheckpointGc(checkpoints, settings.retention)
     forks = Forks(checkpoints, collection, submission.new_job_id, schedule.poke)

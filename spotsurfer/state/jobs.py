@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Select, and_, exists, func, insert, or_, select, update
 
-from spotsurfer.model.arrays import read_array
+from spotsurfer.model.arrays import ranges, read_array
 from spotsurfer.model.errors import Conflict, NotFound
 from spotsurfer.model.job import (
     ENDED,
@@ -142,6 +143,23 @@ BUSY = exists().where(and_(A.c.job == J.c.id, LIVING))
 OPEN = select(J).where(or_(J.c.state.not_in([str(s) for s in ENDED]), BUSY)).order_by(J.c.submitted_at, J.c.id)
 
 
+SOME_TASKS = re.compile(r"(.+)-\[([0-9,:-]+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Tasks of an array; None = all."""
+
+    array: str
+    tasks: frozenset[int] | None = None
+
+    def __str__(self) -> str:
+        some = self.tasks
+        if some is None:
+            return self.array
+        return f"{self.array}-{min(some)}" if len(some) == 1 else f"{self.array}-[{ranges(some)}]"
+
+
 class Stale(Conflict):
     """The row changed since it was read: decide again."""
 
@@ -177,14 +195,16 @@ def load_job(connection: Connection, job: JobId) -> Job:
 
 
 def named_job(connection: Connection, name: str, owner: str | None = None) -> Job:
-    """One job by its exact id or name, for commands that change it; for a shared name the newest active job, else the newest.
+    """One job by its exact id or name, for commands that change it; of several the newest active job, else the newest.
+
+    An array's id is a name of its tasks.
 
     `owner`: among the jobs of theirs alone.
 
     Raises NotFound, with a list of similar jobs.
     """
     ended = J.c.state.in_([str(s) for s in ENDED])
-    query = _of(owner).where(or_(J.c.id == name, J.c.name == name))
+    query = _of(owner).where(or_(J.c.id == name, J.c.name == name, J.c.array == name))
     query = query.order_by((J.c.id == name).desc(), ended, J.c.submitted_at.desc(), J.c.id)
     row = connection.execute(query.limit(1)).mappings().first()
     if row is not None:
@@ -220,6 +240,27 @@ def job_or_array(connection: Connection, name: str, owner: str | None = None) ->
     return job.array if job.array and job.id != name else job.id
 
 
+def is_taken(connection: Connection, id: str, array: str) -> bool:
+    """Whether `id` is an array's, has neighbours that look like its tasks, or looks like a task of a job or array `array`."""
+    theirs = or_(J.c.array == id, J.c.id.op("GLOB")(f"{id}-[0-9]*"), J.c.array == (array or "-"), J.c.id == array)
+    return connection.execute(select(J.c.id).where(theirs).limit(1)).first() is not None
+
+
+def selected(connection: Connection, name: str, owner: str | None = None) -> Selection | None:
+    """The tasks that an array's id, its name, "ARRAY-7" or "ARRAY-[3-9]" means; None = no array, or another name."""
+    match = SOME_TASKS.fullmatch(name)
+    array, some = (match[1], match[2]) if match is not None else (name, "")
+    if connection.execute(_of(owner).where(J.c.array == array).limit(1)).first() is not None:
+        return Selection(array, frozenset(read_array(some).tasks) if some else None)
+    row = connection.execute(_of(owner).where(J.c.id == name)).mappings().first()
+    if row is None and match is None:
+        query = _of(owner).where(J.c.name == name).order_by(J.c.state.in_([str(s) for s in ENDED]), J.c.submitted_at.desc())
+        row = connection.execute(query.limit(1)).mappings().first()
+    if row is None or not row["array"]:
+        return None
+    return Selection(row["array"], frozenset({row["task"]}) if row["id"] == name else None)
+
+
 def tasks(connection: Connection, array: str) -> set[int]:
     """Numbers of the tasks of an array."""
     return set(connection.execute(select(J.c.task).where(J.c.array == array, J.c.task.is_not(None))).scalars())
@@ -247,6 +288,12 @@ def succeeded(connection: Connection, name: str, most: int) -> list[Job]:
     """Jobs of this name that succeeded, the latest first."""
     query = select(J).where(and_(J.c.state == str(JobState.SUCCEEDED), J.c.name == name))
     return [job_from_row(r) for r in connection.execute(query.order_by(J.c.ended_at.desc()).limit(most)).mappings()]
+
+
+def jobs_of(connection: Connection, ids: Sequence[JobId]) -> list[Job]:
+    """These jobs, oldest first."""
+    found = connection.execute(select(J).where(J.c.id.in_(list(ids))).order_by(J.c.submitted_at, J.c.id)).mappings()
+    return [job_from_row(r) for r in found]
 
 
 def open_jobs(connection: Connection) -> list[Job]:
@@ -321,7 +368,7 @@ def save_job(connection: Connection, job: Job) -> Job:
     if connection.execute(update(J).where(where).values(**row)).rowcount != 1:
         raise Stale(f"job {job.id} was changed by somebody else meanwhile")
     if after.state in ENDED:
-        dependencies.ended(connection, [after])
+        dependencies.ended(connection, dependencies.names_of(after))
     return after
 
 

@@ -208,6 +208,12 @@ class Spec:
     ports: list[int] = field(default_factory=list)  # that it listens on for others, see `doors.DOOR`
     step: int = 0  # index of the step that this is about: set by the agent, see `host.steps.at`
     secrets: dict[str, str] = field(default_factory=dict)  # name -> SECRET_VARIABLE or SECRET_FILE; values are sealed
+    array: str = ""  # the array that it is a task of: its inputs are below jobs/<array>/in/; "" = none
+    task: int | None = None  # None, with `array`: what its tasks are made of, no job
+    time_limit_seconds: float | None = None  # of time in which it ran, over all its machines; None = no limit
+    kill_wait_seconds: float = 30.0  # from TERM to KILL at its limit
+    warn_signal: str = ""  # sent to all its processes before the limit; "" = none
+    warn_seconds: float = 60.0  # so long before
     rehearses: str = ""  # the job that this one is a rehearsal of, for a controller that lost its database; "" = it is none
 
 

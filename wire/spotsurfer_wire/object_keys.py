@@ -296,11 +296,18 @@ class KeyRights:
         return self.may_read(key) and _fits(self.removed, key)
 
 
+def array_of(job: str) -> str:
+    """The array that a job of this id would be a task of; "" = none. No other job may have an id between the two."""
+    match = re.fullmatch(r"(.+)-\d{1,7}", job)
+    return match[1] if match is not None else ""
+
+
 def rights_of_attempt(job: str, attempt: int) -> KeyRights:
-    """The rights of the machine that runs, or will run, this attempt."""
+    """The rights of the machine that runs, or will run, this attempt: of a task also to the inputs of its array."""
     home, report = job_prefix(job), live_key(job, attempt)
+    shared = (input_key(array_of(job), "*"),) if array_of(job) else ()
     return KeyRights(
-        own=(f"{home}*", report),
+        own=(f"{home}*", report, *shared),
         controllers=(
             f"{desired_prefix(job)}*",
             condemned_key(job),

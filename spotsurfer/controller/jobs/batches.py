@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from graphlib import CycleError, TopologicalSorter
 
+from spotsurfer_wire import object_keys
 from sqlalchemy import Connection
 
 from spotsurfer.jobspec.queueing import begins_at
 from spotsurfer.model import arrays
 from spotsurfer.model.dependencies import After, Dependency, read_after
-from spotsurfer.model.errors import JobFileError, NotFound
+from spotsurfer.model.errors import Conflict, JobFileError, NotFound
 from spotsurfer.model.job import Job, JobId, JobSpec, JobState
 from spotsurfer.ports.service import NewJob
 from spotsurfer.state import jobs as rows
@@ -35,6 +36,14 @@ def rows_of(id: JobId, spec: JobSpec, now: datetime, owner: str) -> list[Job]:
         )
         for n, task in enumerate(arrays.read_array(spec.array).tasks)
     ]
+
+
+def check_ids(connection: Connection, jobs: Iterable[JobId]) -> None:
+    """Raises Conflict for a job that would pass for a task of another one: machines of tasks read the inputs of their array."""
+    for id in jobs:
+        array = object_keys.array_of(id)
+        if rows.is_taken(connection, id, array):
+            raise Conflict(f"the id {id!r} can't be told from that of another job or its tasks: submit it again")
 
 
 def of_task(conditions: Sequence[Dependency], task: int | None) -> list[Dependency]:

@@ -14,15 +14,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from spotsurfer_wire import json_codec, messages, object_keys
+from spotsurfer_wire import messages, object_keys
 from spotsurfer_wire.input_addresses import OwnStore
-from spotsurfer_wire.messages import Fetch, SelfSave, Share, Spec, Step
 from spotsurfer_wire.sealed_objects import Secrets
 from spotsurfer_wire.store.port import FileStore, StoreError, StoreFull
 from sqlalchemy import Engine
 
-from spotsurfer.controller.jobs.batches import of_task, resolved, rows_of
+from spotsurfer.controller.jobs.batches import check_ids, of_task, resolved, rows_of
 from spotsurfer.controller.jobs.secrets import Vault
+from spotsurfer.controller.jobs.specifications import Specifications
 from spotsurfer.controller.machines.store_credentials import inputs_of
 from spotsurfer.core.scheduling import placement
 from spotsurfer.core.scheduling.placement import barred, fits, too_little
@@ -58,8 +58,12 @@ class Submission:
     interval_seconds: float
     addresses: tuple[OwnStore, ...] = ()
     limits: Limits = NO_LIMITS
+    kill_wait_seconds: float = 30.0
     _settling: threading.Lock = field(default_factory=threading.Lock)  # a job is submitted or discarded, by the first call
     _discarded: deque[JobId] = field(default_factory=lambda: deque(maxlen=DISCARDED_MAX))
+
+    def __post_init__(self) -> None:
+        self.specifications = Specifications(self.store, self.vault, self.interval_seconds, self.kill_wait_seconds)
 
     def new_job_id(self, name: str) -> JobId:
         """A readable unused id: the name and six random characters."""
@@ -137,6 +141,7 @@ class Submission:
         if (gone := next((id for id in jobs if id in self._discarded), None)) is not None:
             raise Conflict(f"job {gone} was given up while it was submitted: submit it again")
         with self.engine.connect() as connection:
+            check_ids(connection, jobs)
             conditions = resolved(connection, jobs, within)
         try:
             with ThreadPoolExecutor(WRITERS) as pool:
@@ -153,54 +158,8 @@ class Submission:
         return made
 
     def _store_one(self, id: JobId, new: NewJob, bag: bytes | None) -> None:
-        self._lock_away(id, bag)
-        self._write(id, new.spec, new.modes)
-
-    def _lock_away(self, job: JobId, bag: bytes | None) -> None:
-        """Write the sealed secrets to the store, before the specification that names them."""
-        key = object_keys.secrets_key(job)
-        if bag is None or self.store.create(key, bag):
-            return
-        there = self.store.get(key)  # of an earlier try with a lost answer, or of another submitter
-        if there is None or not self.vault.holds(job, there, bag):
-            raise Conflict(f"job {job} was submitted already with other secrets")
-
-    def _write(self, job: JobId, spec: JobSpec, modes: Mapping[str, int]) -> None:
-        prefix = object_keys.input_key(job, "")
-        there = {x.key.removeprefix(prefix): x.size for x in self.store.list(prefix)} if modes else {}
-        missing = sorted(set(modes) - set(there))
-        if missing:
-            raise InputMissing(f"input {missing[0]!r} was not uploaded; submit again")
-        wire = Spec(
-            job=job,
-            command=list(spec.command),
-            folder=spec.folder,
-            inputs={p: there[p] for p in sorted(modes)},
-            input_modes=dict(modes),
-            fetches=[Fetch(f.source, f.to, f.sha256, f.version, f.options) for f in spec.fetches],
-            shares=[Share(m.name, m.type, m.source, m.target, m.options, m.read_only) for m in spec.mounts],
-            outputs=list(spec.outputs),
-            outputs_optional=spec.outputs_optional,
-            environment=spec.environment,
-            user=spec.user,
-            checkpoint_interval_seconds=spec.checkpoint_interval_seconds or self.interval_seconds,
-            engine=spec.engine,
-            app=_self_save(spec),
-            tcp=spec.tcp,
-            cpu=spec.cpu,
-            before_freeze=list(spec.before_freeze),
-            after_restore=list(spec.after_restore),
-            hook_seconds=spec.hook_seconds,
-            image=spec.image,
-            devices=list(spec.devices),
-            gpus=placement.asked(spec),
-            entry_point=None if spec.entry_point is None else list(spec.entry_point),
-            steps=[Step(s.name, list(s.command), s.protect, s.always) for s in spec.steps],
-            ports=[p.port for p in spec.ports],
-            secrets={name: secret["as"] for name, secret in spec.secrets.items()},
-        )
-        if not self.store.create(object_keys.spec_key(job), json_codec.encode(wire)):
-            raise Conflict(f"job {job} exists already")
+        self.specifications.lock_away(id, bag)
+        self.specifications.write(id, new.spec, new.modes)
 
     def _check_inputs(self, job: JobId, spec: JobSpec) -> None:
         for fetch in spec.fetches:
@@ -254,21 +213,6 @@ class Submission:
             except NotFound:
                 return False
         return True
-
-
-def _self_save(spec: JobSpec) -> SelfSave | None:
-    if not spec.saves_itself:
-        return None
-    return SelfSave(
-        signal=spec.app_signal,
-        command=list(spec.app_command),
-        file=spec.app_file,
-        deadline_seconds=spec.app_deadline_seconds,
-        done_file=spec.app_done_file,
-        done_output=spec.app_done_output,
-        done_exit=spec.app_done_exit,
-        restart_command=list(spec.app_restart_command),
-    )
 
 
 def _alike(spec: JobSpec) -> str:
