@@ -1,4 +1,4 @@
-"""Writes what is generated: exit codes in README.md, docs/states.md, prices in docs/costs.md, tests/web/openapi.json.
+"""Writes what is generated: docs/reference/exit-codes.md, docs/states.md, prices in docs/costs.md, tests/web/openapi.json.
 
 `make docs` calls it.
 """
@@ -26,7 +26,7 @@ UNITS = {HOUR_SECONDS: "hour", MONTH_SECONDS: "GiB-month", PER_THOUSAND: "1000"}
 
 
 def exit_code_table() -> str:
-    """The table of the README, in Markdown: the first paragraph of each docstring."""
+    """The table of docs/reference/exit-codes.md: the first paragraph of each docstring."""
     first = {k: " ".join((k.__doc__ or "").partition("\n\n")[0].split()).removesuffix(".") for k in every_kind()}
     rows = [f"| {k.exit_code} | {text[:1].lower()}{text[1:]} |" for k, text in first.items()]
     return "\n".join(["| code | meaning |", "|---:|---|", "| 0 | done |", *rows])
@@ -104,7 +104,7 @@ def _fill(name: str, part: str, text: str) -> None:
 
 def main() -> None:
     """Rewrites them."""
-    _fill("README.md", "exit-codes", exit_code_table())
+    _fill("docs/reference/exit-codes.md", "exit-codes", exit_code_table())
     _fill("docs/costs.md", "price-tables", price_tables())
     (ROOT / "docs").mkdir(exist_ok=True)
     (ROOT / "docs" / "states.md").write_text(states_page())
