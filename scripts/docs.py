@@ -1,4 +1,4 @@
-"""Writes what is generated: docs/reference/exit-codes.md, docs/states.md, prices in docs/costs.md, tests/web/openapi.json.
+"""Writes what is generated: pages of docs/reference, docs/states.md, prices in docs/costs.md, tests/web/openapi.json.
 
 `make docs` calls it.
 """
@@ -11,6 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 
+import reference_pages
 from spotsurfer_providers.catalog.price_tables import billing_rules, list_prices
 
 from spotsurfer.model.errors import every_kind
@@ -108,6 +109,8 @@ def main() -> None:
     _fill("docs/costs.md", "price-tables", price_tables())
     (ROOT / "docs").mkdir(exist_ok=True)
     (ROOT / "docs" / "states.md").write_text(states_page())
+    for name, made in reference_pages.PAGES.items():
+        (ROOT / name).write_text(made())
     page = make_app(cast(Any, None)).openapi()
     (ROOT / "tests" / "web" / "openapi.json").write_text(json.dumps(page, indent=1) + "\n")
 

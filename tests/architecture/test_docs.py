@@ -2,7 +2,10 @@
 
 import re
 import runpy
+from pathlib import Path
 
+import pytest
+import reference_pages
 from support.tree import ROOT
 
 from spotsurfer.model.errors import every_kind
@@ -45,3 +48,32 @@ def test_states_page_draws_every_edge() -> None:
     edges = sum(len(e) for table in (JOB, ATTEMPT) for e in table.values())
     drawn = re.findall(r"^    \w+ --> \w+: .+$", DOCS["states_page"](), re.MULTILINE)
     assert len(drawn) == edges
+
+
+@pytest.mark.parametrize("name", reference_pages.PAGES)
+def test_pages_of_the_reference_are_fresh(name: str) -> None:
+    assert (ROOT / name).read_text() == reference_pages.PAGES[name](), "call make docs"
+
+
+LINK = re.compile(r"\[[^\]]*\]\((?![a-z]+:)([^)#\s]*)(?:#([^)\s]+))?\)")
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "terraform").rglob("*.md"), ROOT / "tests/README.md"])
+
+
+def anchors(text: str) -> set[str]:
+    """Of the headings, as readers of Markdown make them."""
+    heads = (h.lower().replace("`", "") for h in re.findall(r"^#+ (.+)$", text, re.MULTILINE))
+    return {re.sub(r"[^\w -]", "", h).strip().replace(" ", "-") for h in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"^```.*?^```|`[^`\n]+`", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    for path, anchor in LINK.findall(text):
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{page.name} links to {path}"
+        if anchor and target.suffix == ".md":
+            assert anchor in anchors(target.read_text()), f"{page.name} links to {path}#{anchor}"
+
+
+def test_the_readme_is_read_in_two_minutes() -> None:
+    assert len((ROOT / "README.md").read_bytes()) <= 8192
