@@ -89,18 +89,21 @@ def events() -> str:
     """The kinds of moments of a timeline, and the names of events in the controller's log."""
     source = (ROOT / "spotsurfer/model/timeline_events.py").read_text()
     rows = [f"| {m['word']} | {_cell(m['what'] or '')} |" for m in KIND.finditer(source)]
-    return "\n\n".join(
-        [
-            "# Events",
-            MADE.format(source="`spotsurfer/model/timeline_events.py` and `spotsurfer/common/log_setup.py`"),
-            "## Of a timeline",
-            "`spotsurfer watch`, `GET /v1/moments` and [webhooks](../notifications.md) tell them. An *attempt* is one machine's try at a job.",
-            "\n".join(["| kind | means |", "|---|---|", *rows]),
-            "## Of the controller's log",
-            "Each line of the log has one of these names as its `event`, and its facts as data.",
-            ", ".join(f"`{name}`" for name in sorted(EVENTS)),
-        ]
-    ) + "\n"
+    return (
+        "\n\n".join(
+            [
+                "# Events",
+                MADE.format(source="`spotsurfer/model/timeline_events.py` and `spotsurfer/common/log_setup.py`"),
+                "## Of a timeline",
+                "`spotsurfer watch`, `GET /v1/moments` and [webhooks](../notifications.md) tell them. An *attempt* is one machine's try at a job.",
+                "\n".join(["| kind | means |", "|---|---|", *rows]),
+                "## Of the controller's log",
+                "Each line of the log has one of these names as its `event`, and its facts as data.",
+                ", ".join(f"`{name}`" for name in sorted(EVENTS)),
+            ]
+        )
+        + "\n"
+    )
 
 
 PAGES: Mapping[str, Any] = {

@@ -27,7 +27,9 @@ def test_every_kind_sets_its_own_code_and_meaning() -> None:
 
 
 def test_the_page_of_exit_codes_has_the_table() -> None:
-    found = re.search(r"<!-- exit-codes -->\n(.*?)<!-- /exit-codes -->", (ROOT / "docs/reference/exit-codes.md").read_text(), re.DOTALL)
+    found = re.search(
+        r"<!-- exit-codes -->\n(.*?)<!-- /exit-codes -->", (ROOT / "docs/reference/exit-codes.md").read_text(), re.DOTALL
+    )
     assert found, "the markers are gone"
     assert found[1].strip() == DOCS["exit_code_table"](), "call make docs"
 
@@ -56,7 +58,9 @@ def test_pages_of_the_reference_are_fresh(name: str) -> None:
 
 
 LINK = re.compile(r"\[[^\]]*\]\((?![a-z]+:)([^)#\s]*)(?:#([^)\s]+))?\)")
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "terraform").rglob("*.md"), ROOT / "tests/README.md"])
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "terraform").rglob("*.md"), ROOT / "tests/README.md"]
+)
 
 
 def anchors(text: str) -> set[str]:
@@ -77,3 +81,28 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_the_readme_is_read_in_two_minutes() -> None:
     assert len((ROOT / "README.md").read_bytes()) <= 8192
+
+
+def sentences(text: str) -> list[str]:
+    """Of the prose of a page: no blocks of code, no tables, no headings."""
+    text = re.sub(r"^```.*?^```|<!--.*?-->", "", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"^(?: {4,}|\||#).*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"`[^`]*`", "code", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text))
+    paragraphs = (" ".join(p.split()) for p in re.split(r"\n\s*\n|^\s*(?:[-*]|\d+\.) ", text, flags=re.MULTILINE))
+    return [s for p in paragraphs for s in re.split(r"(?<=[.!?:])\s+(?=[A-Z\"'*(c])", p) if re.search(r"\w", s)]
+
+
+PROSE = [
+    ROOT / "README.md",
+    *(ROOT / "docs").glob("index.md"),
+    *(ROOT / "docs").glob("tutorial.md"),
+    *(ROOT / "docs/guides").glob("*.md"),
+]
+WORDS_MEAN, WORDS_MAX = 17, 35
+
+
+@pytest.mark.parametrize("page", PROSE, ids=lambda p: p.name)
+def test_sentences_are_short(page: Path) -> None:
+    counts = {s: len(s.split()) for s in sentences(page.read_text())}
+    assert max(counts.values()) <= WORDS_MAX, max(counts, key=counts.__getitem__)
+    assert sum(counts.values()) / len(counts) <= WORDS_MEAN
