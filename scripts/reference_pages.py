@@ -1,4 +1,4 @@
-"""The pages of docs/reference that are made from code: command line, configuration, API, events. Returns texts, writes nothing."""
+"""The pages of docs/reference that are made from code: command line, configuration, API, events. It returns texts."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
-
-import typer
-from typer.main import get_command
 
 from spotsurfer.cli.command_table import TABLE, load
 from spotsurfer.common.log_setup import EVENTS
@@ -26,8 +23,8 @@ def command_line() -> str:
     os.environ["COLUMNS"] = COLUMNS
     parts = ["# The command line", MADE.format(source="the programs themselves")]
     parts += [
-        "`spotsurfer --install-completion` teaches your shell the commands, their options and the names of your jobs. Failures end "
-        "with an [exit code](exit-codes.md) of their own."
+        "`spotsurfer --install-completion` teaches your shell the commands, their options and the names of your jobs. "
+        "Failures end with an [exit code](exit-codes.md) of their own."
     ]
     for module, commands in TABLE.items():
         loaded = load(module) if module != "spotsurfer.cli.main" else {}
@@ -70,8 +67,8 @@ def api() -> str:
     parts = ["# The API", MADE.format(source="the controller's routes")]
     parts += [
         "The controller answers on its Unix socket, and over TCP if `[controller] listen` says so. Clients over TCP send "
-        "`Authorization: Bearer TOKEN` ([access](../access.md)). `GET /v1/openapi.json` describes each body and answer. Programs may "
-        "rely on everything below `/v1`."
+        "`Authorization: Bearer TOKEN` ([access](../access.md)). `GET /v1/openapi.json` describes each body and answer. "
+        "Programs may rely on everything below `/v1`."
     ]
     for tag in sorted(by_tag):
         parts += [f"## {tag.capitalize()}", "\n".join(["| request | what it does |", "|---|---|", *by_tag[tag]])]
@@ -95,7 +92,8 @@ def events() -> str:
                 "# Events",
                 MADE.format(source="`spotsurfer/model/timeline_events.py` and `spotsurfer/common/log_setup.py`"),
                 "## Of a timeline",
-                "`spotsurfer watch`, `GET /v1/moments` and [webhooks](../notifications.md) tell them. An *attempt* is one machine's try at a job.",
+                "`spotsurfer watch`, `GET /v1/moments` and [webhooks](../notifications.md) tell them. "
+                "An *attempt* is one machine's try at a job.",
                 "\n".join(["| kind | means |", "|---|---|", *rows]),
                 "## Of the controller's log",
                 "Each line of the log has one of these names as its `event`, and its facts as data.",
