@@ -87,7 +87,9 @@ def test_orders_go_to_the_right_box(call: Call, folder: Path, monkeypatch: pytes
     assert seen == [(folder, "b", 30.0), (folder, True)]
 
 
-@pytest.mark.parametrize(("states", "code", "part"), [([], 2, "No box runs"), (["running"], 0, ""), (["running"] * 2, 2, "b0, b1")])
+@pytest.mark.parametrize(
+    ("states", "code", "part"), [([], 2, "No box runs"), (["running"], 0, ""), (["running"] * 2, 2, "b0, b1")]
+)
 def test_the_only_box_needs_no_name(
     call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch, states: list[str], code: int, part: str
 ) -> None:
