@@ -185,8 +185,8 @@ def _usage(error: Any) -> str:
         return f"`{name} --help` shows how."
     for theirs, ours in PLAINLY:
         message = theirs.sub(ours, message)
-    if (typed := re.match(r"No such command '(\w+)'$", message)) and typed[1] in OTHER_WORDS:
-        return f"{message}. You may want `spotsurfer {OTHER_WORDS[typed[1]]}`. `{name} --help` lists all commands."
+    if (typed := re.match(r"No such command '(\w+)'", message)) and typed[1] in OTHER_WORDS:
+        return f"{typed[0]}. You may want `spotsurfer {OTHER_WORDS[typed[1]]}`. `{name} --help` lists all commands."
     if name.endswith((" submit", " ssh")) and "extra argument" in message:
         message += f": what is to run comes after --, as in `{name} -- sleep 10`"
     return f"{message[:1].upper()}{message[1:]}{'' if message.endswith('?') else '.'} `{name} --help` shows how."
