@@ -186,6 +186,9 @@ class LimitsSection(Section):
     keep_seconds: Seconds = 300.0
     precopy_gain_seconds: Seconds = 1.0
     cooldown_seconds: Interval | None = None
+    cancel_never_satisfied: bool = False
+    time_limit: Annotated[str, _one_of("end", "deadline")] = "end"
+    kill_wait_seconds: Seconds = 30.0
 
     def as_limits(self) -> Limits:
         """The same values as `Limits`, for `decide`."""

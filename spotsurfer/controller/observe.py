@@ -37,7 +37,7 @@ from spotsurfer.model.snapshot import (
 )
 from spotsurfer.ports.provider import NoticeKind, Provider
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import observations, queue
+from spotsurfer.state import many_tasks, observations, queue
 from spotsurfer.state.observations import NoticeRow
 from spotsurfer.store.agent_reports import Heard, Reports
 from spotsurfer.store.head_logs import HeadLogs
@@ -100,6 +100,8 @@ class Observer:
             self._look_at(provider, now)
         with self._engine.begin() as connection:
             queue.let_begin(connection, now)
+            if self.limits.cancel_never_satisfied:
+                many_tasks.cancel_hopeless(connection, now)
             jobs = rows.jobs_of(connection, queue.to_look_at(connection))
             attempts = rows.attempts(connection, [j.id for j in jobs])
             tokens = rows.tokens(connection)

@@ -215,6 +215,7 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         interval_seconds=settings.agent.checkpoint_interval or USUAL_SECONDS,
         addresses=tuple(OwnStore.of(*place) for place in own_stores),
         limits=settings.limits.as_limits(),
+        kill_wait_seconds=settings.limits.kill_wait_seconds,
     )
     apply.ready = submission.specifications.ready
     commands = Commands(engine, clock, heads, schedule.poke, checkpoints.has, observer.offers)

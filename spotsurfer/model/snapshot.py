@@ -262,6 +262,9 @@ class Limits:
     )
     precopy_gain_seconds: float = 1.0  # a live save before a move must shorten its pause by so much
     checkpoint_seconds: float | None = None  # between saves of jobs without an own interval; None = the policy decides
+    cancel_never_satisfied: bool = False  # jobs that wait for what can't come any more
+    time_limit: str = "end"  # what a job's time limit means: "end" of the job, or a "deadline" for it
+    kill_wait_seconds: float = 30.0  # from TERM to KILL at a job's time limit
     advice_moves: frozenset[str] = frozenset()  # providers whose advice to leave a machine is followed
 
 

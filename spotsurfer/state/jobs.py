@@ -148,12 +148,15 @@ SOME_TASKS = re.compile(r"(.+)-\[([0-9,:-]+)\]")
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Tasks of an array; None = all."""
+    """Tasks of an array; None = all. Or one `job` that is no task."""
 
-    array: str
+    array: str = ""
     tasks: frozenset[int] | None = None
+    job: str = ""
 
     def __str__(self) -> str:
+        if self.job:
+            return self.job
         some = self.tasks
         if some is None:
             return self.array

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, case, exists, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, case, delete, exists, or_, select, true, update
 
 from spotsurfer.model.job import ASKED, ENDED, JobId, JobState, Wish
 from spotsurfer.model.timeline_events import Kind
@@ -22,16 +22,28 @@ BY_USER = "cancelled by its user"
 
 def cancel(connection: Connection, wanted: Selection, now: datetime) -> list[JobId]:
     """End those of the tasks that never began, and whose end starts nothing; returns them."""
-    ended = {"state": str(JobState.CANCELLED), "wish": str(Wish.CANCEL), "reason": BY_USER, "ended_at": now.isoformat()}
-    plain = and_(never_began(wanted), J.c.spec["on_end"].as_string().in_(("[]", "()")))
+    return _end(connection, never_began(wanted), BY_USER, now)
+
+
+def cancel_hopeless(connection: Connection, now: datetime) -> None:
+    """End jobs that wait for what can't come any more, and those that can't come because of that."""
+    hopeless = select(D.c.job).where(D.c.never != "")
+    while _end(connection, and_(_fresh(), J.c.id.in_(hopeless)), queue.NEVER, now):
+        pass
+
+
+def _end(connection: Connection, which: ColumnElement[bool], why: str, now: datetime) -> list[JobId]:
+    ended = {"state": str(JobState.CANCELLED), "wish": str(Wish.CANCEL), "reason": why, "ended_at": now.isoformat()}
+    plain = and_(which, J.c.spec["on_end"].as_string().in_(("[]", "()")))
     found = _changed(connection, plain, {**ended, "waits_for": ""}, "cancel", now)
-    said = f"{JobState.CANCELLED}: {BY_USER}"
     data = {"state": str(JobState.CANCELLED), "exit_code": None, "usd_micros": 0}
+    said = f"{JobState.CANCELLED}: {why}"
     timeline.add_many(connection, [Moment(now, job, None, str(Kind.ENDED), said, dict(data)) for job in found])
-    waited = select(D.c.on).where(D.c.on.in_(select(J.c.id).where(J.c.array == wanted.array)))
-    names = {wanted.array, *connection.execute(waited.distinct()).scalars()}
-    names |= {f"{o}/{n}" for o, n in connection.execute(select(J.c.owner, J.c.name).where(J.c.array == wanted.array).limit(1))}
-    dependencies.ended(connection, names if found else ())
+    connection.execute(delete(D).where(D.c.job.in_(found)))
+    names = set[str](found)
+    for array, owner, name in connection.execute(select(J.c.array, J.c.owner, J.c.name).where(J.c.id.in_(found)).distinct()):
+        names |= {*([array] if array else []), f"{owner}/{name}"}
+    dependencies.ended(connection, names)
     return found
 
 
@@ -54,7 +66,7 @@ def resume(connection: Connection, wanted: Selection, now: datetime) -> list[Job
 
 def left(connection: Connection, wanted: Selection, began: bool) -> list[JobId]:
     """Those of the tasks that have not ended; `began`: and had a machine."""
-    mine = and_(_of(wanted), J.c.state.not_in([str(s) for s in ENDED]), or_(not began, ~_fresh()))
+    mine = and_(_of(wanted), J.c.state.not_in([str(s) for s in ENDED]), ~_fresh() if began else true())
     return list(connection.execute(select(J.c.id).where(mine).order_by(J.c.submitted_at)).scalars())
 
 
@@ -64,6 +76,8 @@ def never_began(wanted: Selection) -> ColumnElement[bool]:
 
 
 def _of(wanted: Selection) -> ColumnElement[bool]:
+    if wanted.job:  # that waits before a gate: others are the tick's
+        return and_(J.c.id == wanted.job, J.c.waits_for != "")
     mine = J.c.array == wanted.array
     return mine if wanted.tasks is None else and_(mine, J.c.task.in_(wanted.tasks))
 

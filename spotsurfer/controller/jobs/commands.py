@@ -128,13 +128,18 @@ class Commands:
         return self._tasks(job, "cancel", many_tasks.cancel, self._cancel) or self._cancel(job)
 
     def _tasks(self, name: str, what: str, at_once: AtOnce, one: Callable[[str], Job]) -> Job | None:
-        """Do it to all tasks that are meant; None if it is no array. The answer stands for all: its id is the array's."""
+        """Do it to all tasks that are meant; the answer stands for all: its id is the array's.
+
+        A job that is no task, and waits for other jobs or a time, is handled so, too; None for any other job.
+        """
         with self._engine.begin() as connection:
             wanted = rows.selected(connection, name)
-            if wanted is None:
-                return None
+            alone = wanted is None
+            wanted = wanted or Selection(job=rows.named_job(connection, name).id)
             done = at_once(connection, wanted, self._clock.now())
-            others = many_tasks.left(connection, wanted, began=at_once is not many_tasks.cancel)
+            if alone and not done:
+                return None
+            others = [] if alone else many_tasks.left(connection, wanted, began=at_once is not many_tasks.cancel)
         why, last = f"no task of {wanted} can be asked to {what} any more", done[-1:]
         for job in others:
             try:
