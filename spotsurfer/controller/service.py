@@ -191,20 +191,20 @@ class ControllerService:
                 return JobId(str(tasks))
             return (rows.named_job if whole else rows.find_job)(connection, job, owner).id
 
-    def jobs(self, include_ended: bool = True, owner: str | None = None) -> Sequence[JobStatus]:
-        """All jobs, or those of an owner, newest first, without rehearsals."""
+    def jobs(self, include_ended: bool = True, owner: str | None = None, tasks: bool = True) -> Sequence[JobStatus]:
+        """All jobs, or those of an owner, newest first, without rehearsals; without `tasks` those that are in no array."""
         with self.engine.connect() as connection:
-            jobs = [j for j in self._known.jobs(connection, owner) if include_ended or j.state not in ENDED]
+            jobs = [j for j in self._known.jobs(connection, owner, tasks) if include_ended or j.state not in ENDED]
             jobs = [j for j in jobs if not rehearses(j)]
             found = self._known.attempts(connection, [j.id for j in jobs])
             reports = self._known.reports(connection, [j.id for j in jobs])
             ports = exposed_ports.all_listens(connection)
         return [self._status(j, found[j.id], reports, ports) for j in jobs]
 
-    def jobs_brief(self, include_ended: bool = True, owner: str | None = None) -> Sequence[JobBrief]:
+    def jobs_brief(self, include_ended: bool = True, owner: str | None = None, only_tasks: bool = False) -> Sequence[JobBrief]:
         """All jobs, or those of an owner, newest first, without rehearsals, in short."""
         with self.engine.connect() as connection:
-            return jobs_brief(connection, include_ended, owner, self.loop.note_of)
+            return jobs_brief(connection, include_ended, owner, only_tasks, self.loop.note_of)
 
     def job(self, job: str) -> JobStatus:
         """One job."""

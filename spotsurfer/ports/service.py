@@ -416,12 +416,12 @@ class Service(Protocol):
         """
         ...
 
-    def jobs(self, include_ended: bool = True, owner: str | None = None) -> Sequence[JobStatus]:
-        """All jobs, newest first; with `owner` those of theirs."""
+    def jobs(self, include_ended: bool = True, owner: str | None = None, tasks: bool = True) -> Sequence[JobStatus]:
+        """All jobs, newest first; with `owner` those of theirs; without `tasks` those that are in no array."""
         ...
 
-    def jobs_brief(self, include_ended: bool = True, owner: str | None = None) -> Sequence[JobBrief]:
-        """All jobs, newest first, in short; with `owner` those of theirs."""
+    def jobs_brief(self, include_ended: bool = True, owner: str | None = None, only_tasks: bool = False) -> Sequence[JobBrief]:
+        """All jobs, or tasks of arrays alone, newest first, in short; with `owner` those of theirs."""
         ...
 
     def job(self, job: JobId) -> JobStatus:

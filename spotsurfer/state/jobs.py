@@ -207,7 +207,11 @@ def named_job(connection: Connection, name: str, owner: str | None = None) -> Jo
     Raises NotFound, with a list of similar jobs.
     """
     ended = J.c.state.in_([str(s) for s in ENDED])
-    query = _of(owner).where(or_(J.c.id == name, J.c.name == name, J.c.array == name))
+    if (match := SOME_TASKS.fullmatch(name)) is not None:
+        named = and_(J.c.array == match[1], J.c.task.in_(read_array(match[2]).tasks))
+    else:
+        named = or_(J.c.id == name, J.c.name == name, J.c.array == name)
+    query = _of(owner).where(named)
     query = query.order_by((J.c.id == name).desc(), ended, J.c.submitted_at.desc(), J.c.id)
     row = connection.execute(query.limit(1)).mappings().first()
     if row is not None:

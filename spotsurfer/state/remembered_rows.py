@@ -31,9 +31,10 @@ class RememberedRows:
         self._attempts: Known = {}
         self._reports: Known = {}
 
-    def jobs(self, connection: Connection, owner: str | None = None) -> list[Job]:
-        """Every job, or every job of an owner, newest first."""
+    def jobs(self, connection: Connection, owner: str | None = None, tasks: bool = True) -> list[Job]:
+        """Every job, or every job of an owner, newest first; without `tasks` those that are in no array."""
         query = select(J.c.id, J.c.version).order_by(J.c.submitted_at.desc(), J.c.id)
+        query = query if tasks else query.where(J.c.array == "")
         there = connection.execute(query if owner is None else query.where(J.c.owner == owner)).all()
 
         def read(some: list[Any]) -> Known:

@@ -147,6 +147,7 @@ class JobsQuery(BaseModel):
     name: str | None = Field(None, description="Their name; * and ? are wildcards")
     owner: str | None = Field(None, description="Who submitted them")
     project: str | None = Field(None, description="Their project; * and ? are wildcards")
+    tasks: bool = Field(True, description="Tasks of arrays, too")
     sort: Sorting = Field(Sorting.AGE, description="Newest first, or by one of these")
     limit: int | None = Field(None, ge=1, description="Only the first so many")
 

@@ -93,14 +93,17 @@ def _checked(body: SubmitBody, request: Request, who: Principal) -> JobSpec:
 @router.get("/jobs", tags=["jobs"], response_model=m.JobsOut)
 def jobs(service: Controller, wanted: Annotated[JobsQuery, Query()]) -> Response:
     """All jobs, or those that are wanted, newest first or as asked."""
-    found = m.JobsOut(jobs=[m.JobOut.of_status(x) for x in wanted.of(service.jobs(wanted.ended, owner=wanted.owner))])
+    found = m.JobsOut(
+        jobs=[m.JobOut.of_status(x) for x in wanted.of(service.jobs(wanted.ended, owner=wanted.owner, tasks=wanted.tasks))]
+    )
     return Response(found.model_dump_json(), media_type="application/json")  # a thousand jobs are not checked a second time
 
 
 @router.get("/brief", tags=["jobs"], response_model=m.BriefsOut)
-def jobs_brief(service: Controller, ended: bool = True, owner: str | None = None) -> Response:
-    """All jobs in short, newest first: thousands of them in no time."""
-    return Response(BRIEFS.dump_json({"jobs": service.jobs_brief(ended, owner=owner)}), media_type="application/json")
+def jobs_brief(service: Controller, ended: bool = True, owner: str | None = None, only_tasks: bool = False) -> Response:
+    """All jobs in short, or only tasks of arrays, newest first: thousands of them in no time."""
+    found = service.jobs_brief(ended, owner=owner, only_tasks=only_tasks)
+    return Response(BRIEFS.dump_json({"jobs": found}), media_type="application/json")
 
 
 @router.get("/jobs/{job}", tags=["jobs"])

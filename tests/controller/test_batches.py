@@ -44,7 +44,7 @@ def test_each_task_is_a_job(submission: Submission) -> None:
 def test_jobs_of_a_batch_may_name_each_other(submission: Submission) -> None:
     submission.submit_many([a("merge", "afterok:sweep"), a("sweep", array="1-2"), a("tail", "aftercorr:sweep", array="1-2")])
     with submission.engine.connect() as c:
-        waits = {job.id: job.after for job in jobs_brief(c, True, None, lambda _: "")}
+        waits = {job.id: job.after for job in jobs_brief(c, True, None, False, lambda _: "")}
     assert waits == {
         "sweep-0-1": [], "sweep-0-2": [], "merge-0": ["afterok:sweep-0"],
         "tail-0-1": ["afterok:sweep-0-1"], "tail-0-2": ["afterok:sweep-0-2"],
@@ -66,7 +66,7 @@ def test_what_can_never_come_is_refused(submission: Submission, jobs: list[NewJo
     with pytest.raises(e.JobFileError, match=why):
         submission.submit_many(jobs, owner="bob", within="bob")
     with submission.engine.connect() as c:
-        assert [job.name for job in jobs_brief(c, True, None, lambda _: "")] == ["hers"]
+        assert [job.name for job in jobs_brief(c, True, None, False, lambda _: "")] == ["hers"]
 
 
 def test_jobs_are_found_by_id_number_and_name(submission: Submission) -> None:
@@ -74,6 +74,6 @@ def test_jobs_are_found_by_id_number_and_name(submission: Submission) -> None:
     for n, name in enumerate(("sweep-0", "1", "sweep-0-2", "1_2", "sweep")):
         submission.submit_many([a(f"next{n}", f"afterok:{name}")])
     with submission.engine.connect() as c:
-        found = {job.name: job.after for job in jobs_brief(c, True, None, lambda _: "") if job.after}
+        found = {job.name: job.after for job in jobs_brief(c, True, None, False, lambda _: "") if job.after}
     array, task = ["afterok:sweep-0"], ["afterok:sweep-0-2"]
     assert found == {"next0": array, "next1": array, "next2": task, "next3": task, "next4": array}

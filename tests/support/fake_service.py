@@ -254,8 +254,8 @@ class FakeService:
         ]
         return [Submitted(job.id, job.number, 0) for job in made]
 
-    def jobs_brief(self, include_ended: bool = True, owner: str | None = None) -> Sequence[JobBrief]:
-        return [_brief(status) for status in self.jobs(include_ended, owner)]
+    def jobs_brief(self, include_ended: bool = True, owner: str | None = None, only_tasks: bool = False) -> Sequence[JobBrief]:
+        return [_brief(s) for s in self.jobs(include_ended, owner) if s.job.array or not only_tasks]
 
     def status(self, attempt: Attempt) -> AttemptStatus:
         return AttemptStatus(attempt, "running", 1.0, False, 61.5, 3 << 20, 2, 0.4, "", 42.0, None, "", None, "", 12_345)
@@ -266,11 +266,11 @@ class FakeService:
             raise NotFound(f"there is no job {job!r}")
         return found.id
 
-    def jobs(self, include_ended: bool = True, owner: str | None = None) -> Sequence[JobStatus]:
+    def jobs(self, include_ended: bool = True, owner: str | None = None, tasks: bool = True) -> Sequence[JobStatus]:
         if self.fail is not None:
             raise self.fail
         wanted = [s for s in reversed(self.statuses.values()) if owner in (None, s.job.owner)]
-        return [s for s in wanted if include_ended or s.job.state not in ENDED]
+        return [s for s in wanted if (include_ended or s.job.state not in ENDED) and (tasks or not s.job.array)]
 
     def job(self, job: JobId) -> JobStatus:
         return self._find(job)

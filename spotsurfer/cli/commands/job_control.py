@@ -165,6 +165,9 @@ def suspend(  # noqa: PLR0913 - one parameter an option
 
 def _suspend(client: Client, job: str, limit_seconds: float | None) -> tuple[Json, str]:
     """The answer and a sentence about it; waits unless there is no limit."""
+    if (tasks := _of_tasks(client, job, "hold", limit_seconds)) is not None:
+        until = f"held until `spotsurfer resume {tasks['job']}`"
+        return tasks, f"{tasks['job']}: all that have not ended will be saved, and are {until}."
     job, before = _known(client, job)
     answer = client.post(job_path(job, "hold"))
     until = f"held until `spotsurfer resume {answer['job']}`"
@@ -181,6 +184,16 @@ def _suspend(client: Client, job: str, limit_seconds: float | None) -> tuple[Jso
 
     kept = follow.until(client, job, look, limit_seconds, before)
     return {**answer, "state": "held", "checkpoint": kept}, f"{answer['job']} is saved at {kept} and {until}."
+
+
+def _of_tasks(client: Client, job: str, order: str, limit_seconds: float | None) -> Json | None:
+    """The answer to an order to several tasks of an array; None if `job` means one job. Raises UsageError for --wait."""
+    found = client.get(job_path(job))
+    if not found["array"] or job == found["id"]:
+        return None
+    if limit_seconds is not None:
+        raise UsageError(f"{job} are tasks of an array: --wait waits for one job.")
+    return client.post(job_path(job, order))
 
 
 def resume(  # noqa: PLR0913 - one parameter an option
@@ -218,6 +231,8 @@ def resume(  # noqa: PLR0913 - one parameter an option
 
 def _resume(client: Client, job: str, origin: str | None, limit_seconds: float | None) -> tuple[Json, str]:
     """The answer and a sentence about it; waits unless there is no limit."""
+    if origin is None and (tasks := _of_tasks(client, job, "resume", limit_seconds)) is not None:
+        return tasks, f"{tasks['job']}: all that were suspended go on as soon as they have machines."
     job, before = _known(client, job)
     old = len(client.get(job_path(job))["attempts"])
     if origin is not None:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotsurfer.cli.common import SESSION, examples, timeout_seconds
-from spotsurfer.cli.follow import until_ended, verdict
+from spotsurfer.cli.follow import until_all_ended, until_ended, verdict
 from spotsurfer.cli.printing import complain, console, is_quiet, money, put, put_json, table, tell
 from spotsurfer.common.units import counted
 from spotsurfer.common.units import size as human_size
+from spotsurfer.model.arrays import read_array
 from spotsurfer.model.errors import Conflict, NoCapacity, SpotsurferError, UsageError
 from spotsurfer.web.client import Client, Json, job_path
 from spotsurfer.web.submitting import request_body, spec_body, upload
@@ -244,9 +245,10 @@ def submit(  # noqa: PLR0913 - one parameter an option
         show_plan(client, request)
         return
     job = send(client, request)
+    id = job["array"] or job["id"]
     if wait:
-        tell(f"Submitted {job['id']}.")
-        job = until_ended(client, job["id"], limit)
+        tell(f"Submitted {id}.")
+        job = until_ended(client, job["id"], limit) if not job["array"] else until_all_ended(client, id, limit)
     spec = job["spec"]
     if spec["secrets"]:
         how = (
@@ -259,9 +261,11 @@ def submit(  # noqa: PLR0913 - one parameter an option
         tell(cost)
     put_json(job)
     if is_quiet():
-        put(job["id"])
+        put(id)
+    elif not wait and job["array"]:
+        put(f"Submitted {id} with {counted(len(read_array(spec['array']).tasks), 'task')}. `spotsurfer list` shows them.")
     elif not wait:
-        put(f"Submitted {job['id']}. `spotsurfer watch {job['id']}` follows it.")
+        put(f"Submitted {id}. `spotsurfer watch {id}` follows it.")
     if wait:
         verdict(job)
 

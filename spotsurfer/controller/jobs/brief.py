@@ -17,7 +17,7 @@ from spotsurfer.state.queue import NEVER, WAITS_WORDS
 
 
 def jobs_brief(
-    connection: Connection, include_ended: bool, owner: str | None, note_of: Callable[[JobId], str]
+    connection: Connection, include_ended: bool, owner: str | None, only_tasks: bool, note_of: Callable[[JobId], str]
 ) -> Sequence[JobBrief]:
     """See `ports.service`."""
     busy = brief.with_machines(connection)
@@ -43,7 +43,7 @@ def jobs_brief(
             machine=machines.get(id, ""),
         )
 
-    return [of(row) for row in brief.listed(connection, include_ended, owner)]
+    return [of(row) for row in brief.listed(connection, include_ended, owner, only_tasks)]
 
 
 AS_STORED = (
