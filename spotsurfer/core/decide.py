@@ -337,6 +337,8 @@ def _grant(planner: Planner, head: HeadSeen, own: Sequence[AttemptView], waiter:
     why_not = unsafe(own)
     if why_not is None and planner.may_be_outgrown(waiter):
         why_not = "how large the final save is was not told yet"
+    if why_not is None and (why_not := planner.licences.lets_go(seen.job)) is not None:
+        planner.licences.wait(seen.job, ready=True)
     if why_not is not None:
         planner.reject(seen.job.id, f"grant to attempt {number}", why_not)
         return []
@@ -346,4 +348,5 @@ def _grant(planner: Planner, head: HeadSeen, own: Sequence[AttemptView], waiter:
         return [SetWish(seen.job.id, Wish.HOLD, str(e))]
     start = f"from checkpoint {checkpoint}" if checkpoint else "from the beginning"
     start += passed_over(seen, checkpoint)
+    planner.licences.grant(seen.job)
     return [Grant(seen.job.id, number, head.number, checkpoint, head.sequence, start)]

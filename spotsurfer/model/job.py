@@ -173,6 +173,7 @@ class JobSpec:
     memory_bytes: int = 1 << 30
     gpus: int = 0  # that its machine has at least
     gpu: str = ""  # which chip, as "H100"; "" = any
+    licences: dict[str, int] = field(default_factory=dict)  # kind -> how many it has out while it runs
     market: MarketChoice = MarketChoice.SPOT_FIRST
     priority: int = 0  # if there is no room for all, the higher one runs; see core/scheduling/preemption.py
     checkpoint_interval_seconds: float | None = None  # None = the operator's, else the interval policy's
