@@ -20,14 +20,8 @@ from spotsurfer.model.licences import LicencePool
 from spotsurfer.state import jobs as rows
 
 POOLS = {"vcs": 3, "route": 2}
-NEEDS: tuple[dict[str, int], ...] = ({"vcs": 1}, {"vcs": 3}, {"route": 1, "vcs": 1}, {"route": 2}, {}, {"vcs": 2, "route": 1})
-    {"vcs": 1},
-    {"vcs": 3},
-    {"route": 1, "vcs": 1},
-    {"route": 2},
-    {},
-    {"vcs": 2, "route": 1},
-)
+NEEDS: tuple[dict[str, int], ...]
+NEEDS = ({"vcs": 1}, {"vcs": 3}, {"route": 1, "vcs": 1}, {"route": 2}, {}, {"vcs": 2, "route": 1})
 
 
 class Licensed(World):

@@ -47,7 +47,9 @@ BODIES: dict[str, Any] = {
 }
 PATHS = {"job": HERS, "path": "a", "stream": "out", "number": NUMBER, "checkpoint": "1", "what": "stats", "id": "1"}
 # What answers a user about all jobs, or about nobody's.
-OPEN_TO_USERS = {"info", "new_id", "jobs", "timeline", "costs", "charges", "report", "spots", "plan", "me", "budgets"}
+OPEN_TO_USERS = {"info", "new_id", "jobs", "timeline", "costs", "charges", "report", "spots", "plan", "me"} | {
+    *("budgets", "licences")
+}
 OPEN_TO_VIEWERS = {"plan"}  # of what is no GET: it keeps nothing
 
 

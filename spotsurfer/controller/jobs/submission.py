@@ -55,6 +55,7 @@ class Submission:
     interval_seconds: float
     addresses: tuple[OwnStore, ...] = ()
     limits: Limits = NO_LIMITS
+    check_licences: Callable[[JobSpec], None] = lambda _: None
     _settling: threading.Lock = field(default_factory=threading.Lock)  # a job is submitted or discarded, by the first call
     _discarded: deque[JobId] = field(default_factory=lambda: deque(maxlen=DISCARDED_MAX))
 
@@ -105,6 +106,7 @@ class Submission:
         spec = spec if spec.user is not None else replace(spec, user=messages.UNPRIVILEGED)
         self._check_id(job)
         self._check_size(spec)
+        self.check_licences(spec)
         self._check_inputs(job, spec)
         bag = self.vault.sealed(job, spec, secrets)
         with self._settling:

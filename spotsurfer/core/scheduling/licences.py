@@ -65,6 +65,12 @@ def leaves(own: Sequence[AttemptView]) -> bool:
     return gives or holder.seen.job.wish is Wish.CANCEL
 
 
+def waiting(snapshot: Snapshot) -> list[Job]:
+    """Jobs that want to run and ask for licences, the oldest first; those that have theirs are among them."""
+    asks = (s for s in snapshot.jobs if s.job.spec.licences and wanted(s) and s.job.state in (JobState.QUEUED, JobState.ACTIVE))
+    return sorted((s.job for s in asks), key=lambda job: job.submitted_at)
+
+
 class Licences:
     """The licences of one decision: what was planned or granted for earlier jobs counts for later ones."""
 
