@@ -199,6 +199,7 @@ KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "cpu": ("cpu", _text),
     "before_freeze": ("before_freeze", _command),
     "after_restore": ("after_restore", _command),
+    "before_thaw": ("before_thaw", _command),
     "hook_limit": ("hook_seconds", parse_seconds),
     "app.signal": ("app_signal", _text),
     "app.command": ("app_command", _command),

@@ -169,6 +169,7 @@ def _texts(spec: JobSpec) -> Iterator[tuple[str, str]]:
         ("entry_point", spec.entry_point or ()),
         ("before_freeze", spec.before_freeze),
         ("after_restore", spec.after_restore),
+        ("before_thaw", spec.before_thaw),
         ("app.command", spec.app_command),
         ("app.restart_command", spec.app_restart_command),
     ):
@@ -282,6 +283,8 @@ def _protection(spec: JobSpec) -> Iterator[tuple[str, str]]:
             yield key, f"is {seconds:g} seconds, expected more than 0 and at most {WAIT_MAX_SECONDS:g}"
     if spec.engine == "app" and not spec.saves_itself:
         yield "engine", "is 'app', but nothing tells the program to save itself: add [app] with signal, command or file"
+    if spec.before_thaw and (spec.gpus or spec.gpu):
+        yield "before_thaw", "can't be kept with GPUs: their memory comes back while the job's threads run"
     yield from _self_save(spec)
 
 

@@ -193,7 +193,8 @@ class JobSpec:
     cpu: str = "any"  # processor features that its programs may use: CPU_CAPS
     before_freeze: tuple[str, ...] = ()  # run inside the job before each save
     after_restore: tuple[str, ...] = ()  # run inside the job after each restore
-    hook_seconds: float = 30.0  # limit of each of the two
+    before_thaw: tuple[str, ...] = ()  # the same before it goes on: it stands still until this succeeds
+    hook_seconds: float = 30.0  # limit of each of them
     app_signal: str = ""  # app_…: the program saves itself; see spotsurfer_wire.messages.SelfSave
     app_command: tuple[str, ...] = ()
     app_file: str = ""

@@ -7,9 +7,9 @@ rows and heads, so a restarted controller comes to the same:
 - a job *keeps* them while it is between two machines, until the last machine that had it is gone;
 - they are *booked* from the moment its first machine is planned, so no more machines boot than there will be licences.
 
-A grant looks at what is out and kept, so a machine that is ready first does not wait for one that still boots. A plan looks at
-what is booked, too; but licences of jobs that leave count as free, so that a machine boots meanwhile. Jobs are asked in the
-order of their level, and what one of them waits for is not given to those behind it: a large request does not starve.
+A grant looks at what is out and kept. A plan looks at what is booked, too; but licences of jobs that leave count as free, so
+that a machine boots meanwhile. Jobs are asked in the order of their level, and what one of them waits for is not given to those
+behind it: a large request does not starve.
 """
 
 from __future__ import annotations
@@ -65,6 +65,11 @@ def leaves(own: Sequence[AttemptView]) -> bool:
     return gives or holder.seen.job.wish is Wish.CANCEL
 
 
+def _has_begun(seen: JobSeen) -> bool:
+    """Whether anything about it needs a look: most jobs have no licences, or no machine yet."""
+    return bool(seen.job.spec.licences) and bool(seen.attempts or (seen.head is not None and seen.head.epoch))
+
+
 def waiting(snapshot: Snapshot) -> list[Job]:
     """Jobs that want to run and ask for licences, the oldest first; those that have theirs are among them."""
     asks = (s for s in snapshot.jobs if s.job.spec.licences and wanted(s) and s.job.state in (JobState.QUEUED, JobState.ACTIVE))
@@ -77,12 +82,12 @@ class Licences:
     def __init__(self, snapshot: Snapshot, now: datetime) -> None:
         self._pools = snapshot.licences
         self._out, self._kept, self._booked = Counter[str](), Counter[str](), Counter[str]()
-        self._leaving, self._first, self._first_to_go = Counter[str](), Counter[str](), Counter[str]()
+        self._leaving, self._first = Counter[str](), Counter[str]()
         self._ahead: dict[str, JobId] = {}  # kind -> the first job that waits for it
         self._movers: set[JobId] = set()
         self.holders: dict[JobId, Mapping[str, int]] = {}  # those that have theirs, the oldest first
         fresh = []
-        for seen in sorted((s for s in snapshot.jobs if s.job.spec.licences and s.attempts), key=lambda s: s.job.submitted_at):
+        for seen in sorted((s for s in snapshot.jobs if _has_begun(s)), key=lambda s: s.job.submitted_at):
             job, need = seen.job, seen.job.spec.licences
             own = cases(snapshot, seen, now)
             if out := may_be_out(seen, own):
@@ -122,13 +127,12 @@ class Licences:
         """Why it may not begin to run now on a machine that is ready, or None."""
         if job.id in self._movers:
             return self._short(job, self._out)
-        out = {kind: self._out[kind] + self._kept[kind] + self._first_to_go[kind] for kind in job.spec.licences}
-        return self._short(job, out)
+        return self._short(job, self._out + self._kept)
 
-    def wait(self, job: Job, *, ready: bool = False) -> None:
+    def wait(self, job: Job) -> None:
         """It comes before the jobs that ask later, unless it asks for more than there are."""
         if all(n <= self._total(kind) for kind, n in job.spec.licences.items()):
-            (self._first_to_go if ready else self._first).update(job.spec.licences)
+            self._first.update(job.spec.licences)
             for kind in job.spec.licences:
                 self._ahead.setdefault(kind, job.id)
 
