@@ -250,7 +250,7 @@ def hooks() -> None:
     assert "exit code 3: no" in e.note
 
 
-def thaw() -> None:
+def thaw() -> None:  # noqa: PLR0915 - one story
     """After a restore, a failed final save and a return the job stands still until its user's command succeeds."""
     spec = Spec(
         JOB, ["sh", "-c", "i=0; while :; do i=$((i+1)); echo $i > n.new; mv n.new n; sleep 0.02; done"],
