@@ -41,6 +41,7 @@ TABLE = {
     "spotsurfer.cli.commands.budget": {
         "budget": "Say what one job may cost (JOB USD), or all of an owner, a tag, a project together: list, set, remove."
     },
+    "spotsurfer.cli.commands.licences": {"licences": "Show pools of licences: how many there are, who has them, who waits."},
     "spotsurfer.cli.commands.checkpoints": {
         "checkpoints": "List a job's checkpoints: what is proven, what is kept and why.",
         "protect": "Keep a checkpoint whatever the rules of retention say.",

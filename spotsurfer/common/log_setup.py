@@ -22,6 +22,7 @@ EVENTS = (
     *("journal.open", "prices.assumed", "witness.unreadable", "keeper.collected", "keeper.trouble", "keeper.failed"),
     *("access.handed", "access.failed", "nudge.failed", "front.opened", "front.taken", "front.full", "front.woke"),
     *("config.refused", "front.trouble", "errand.failed", "token.use-not-noted", "audit.lost", "config.reloaded"),
+    *("licences.uncounted", "licences.failed"),
     *("notify.failed", "webhook.failed", "webhook.given-up", "oidc.refused", "oidc.unreachable"),
 )
 

@@ -22,6 +22,7 @@ from spotsurfer.common.input_errors import did_you_mean, line_of
 from spotsurfer.common.units import parse_seconds
 from spotsurfer.config.budgets_section import BudgetSection, distinct
 from spotsurfer.config.costs_section import CostsSection
+from spotsurfer.config.licences_section import Pools
 from spotsurfer.config.notify_section import NotifySection
 from spotsurfer.config.oidc_section import OidcSection
 from spotsurfer.config.paths import SOCKET_NAME, find_config, read_config, usual_data_dir
@@ -332,6 +333,7 @@ class Settings(BaseSettings):
     runtime: RuntimeSection = Field(default_factory=RuntimeSection)
     costs: CostsSection = Field(default_factory=CostsSection)
     notify: NotifySection = Field(default_factory=NotifySection)
+    licences: Pools = Field(default_factory=dict)
     budgets: Annotated[tuple[BudgetSection, ...], AfterValidator(distinct)] = ()
 
     @classmethod

@@ -23,6 +23,7 @@ from spotsurfer.ledger.costs import Costs
 from spotsurfer.model.budgets import BudgetSeen
 from spotsurfer.model.errors import ProviderError
 from spotsurfer.model.job import HOLDS, OVER, Attempt, AttemptNumber, AttemptState, Job, JobId, Wish
+from spotsurfer.model.licences import LicencePool
 from spotsurfer.model.market import Offer
 from spotsurfer.model.snapshot import (
     AgentSeen,
@@ -90,6 +91,7 @@ class Observer:
         self.changed: set[tuple[str, int]] = set()
         self.silent_from: Callable[[str, int, datetime], datetime | None] = lambda *_: None  # see Renewals
         self.budgets: Callable[[datetime], Sequence[BudgetSeen]] = lambda _: ()
+        self.licences: Callable[[datetime], Mapping[str, LicencePool]] = lambda _: {}
         self.trouble = Trouble()
 
     def look(self, now: datetime) -> Snapshot:
@@ -137,6 +139,7 @@ class Observer:
             ahead=ahead,
             tariff=self._clouds.tariff,
             budgets=self.budgets(now),
+            licences=self.licences(now),
         )
 
     def offers(self) -> tuple[Offer, ...]:

@@ -21,6 +21,7 @@ from spotsurfer.controller.history.usage import lately
 from spotsurfer.controller.jobs.brief import jobs_brief
 from spotsurfer.controller.jobs.commands import NO_OUTPUTS, Commands
 from spotsurfer.controller.jobs.exposed_ports import port_statuses
+from spotsurfer.controller.jobs.licences import LicencePools
 from spotsurfer.controller.jobs.partial_outputs import Partials
 from spotsurfer.controller.jobs.scope_budgets import ScopeBudgets
 from spotsurfer.controller.jobs.submission import Submission
@@ -89,6 +90,7 @@ class ControllerService:
     images: ImageDigests
     logins: Logins
     scope_budgets: ScopeBudgets
+    licence_pools: LicencePools
     reloader: Reloader
 
     def __post_init__(self) -> None:
@@ -107,6 +109,7 @@ class ControllerService:
         self.budgets = self.scope_budgets.budgets
         self.set_scope_budget = self.scope_budgets.set_scope_budget
         self.remove_scope_budget = self.scope_budgets.remove_scope_budget
+        self.licences = self.licence_pools.licences
         self.reload = self.reloader.reload
         self.ask_partial = self.commands.ask_partial
         self.machine = self.logins.machine
@@ -182,7 +185,8 @@ class ControllerService:
     def figures(self) -> Figures:
         """Counts over everything."""
         with self.engine.connect() as connection:
-            return figures.figures(connection, self.clock.now())
+            found = figures.figures(connection, self.clock.now())
+        return replace(found, licences={s.kind: (s.total, s.used, s.waiting_jobs) for s in self.licences()})
 
     def resolve(self, job: str, owner: str | None = None, whole: bool = True) -> JobId:
         """The id of a job by its id or name."""

@@ -27,6 +27,7 @@ OUTCOMES: dict[str, tuple[E, str]] = {
     "input": (E.STORE_FAILED, "an input of the job can't be fetched"),
     "secrets": (E.STORE_FAILED, "the job's secrets do not open"),
     "user": (E.STORE_FAILED, "the job's user does not exist there"),
+    "hook": (E.STORE_FAILED, "its before_thaw did not succeed in time"),  # the same again: it has not run since
 }
 BLAMED = (E.RESTORE_FAILED, "the agent could not start the job")  # counts; after some of them the previous checkpoint is taken
 

@@ -105,6 +105,7 @@ USES: dict[str, Use] = {
     "call_off": Use.WORK,
     "store_work": Use.OPERATE,
     "budgets": Use.LIST,
+    "licences": Use.LIST,
     "set_scope_budget": Use.OPERATE,
     "remove_scope_budget": Use.OPERATE,
     "reload": Use.OPERATE,

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from spotsurfer.model.budgets import BudgetSeen
 from spotsurfer.model.job import Attempt, AttemptNumber, InstanceId, Job, JobId
+from spotsurfer.model.licences import LicencePool
 from spotsurfer.model.lifetimes import Fates
 from spotsurfer.model.market import Cooldown, Gpus, Market, Offer, Pool
 from spotsurfer.model.transfer import FREE, Tariff
@@ -298,6 +299,7 @@ class Snapshot:
     ahead: str = ""  # facts in the store that the database, from a backup, lacks: then no machine counts as an orphan
     doubt: Doubt | None = None  # None = silence is evidence
     budgets: Sequence[BudgetSeen] = ()  # of several jobs
+    licences: Mapping[str, LicencePool] = field(default_factory=dict)  # by kind
 
     def listed_at(self, provider: str) -> datetime | None:
         """The time of the provider's complete listing; None if absence from it is no evidence.

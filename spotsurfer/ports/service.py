@@ -17,6 +17,7 @@ from spotsurfer.model.charges import ChargeLine
 from spotsurfer.model.cost_report import CostReport
 from spotsurfer.model.figures import Figures
 from spotsurfer.model.job import Attempt, Job, JobId, JobSpec
+from spotsurfer.model.licences import LicenceStatus
 from spotsurfer.model.market import Market
 from spotsurfer.model.snapshot import SpotSeen
 from spotsurfer.ports.policies import Forecast
@@ -485,6 +486,10 @@ class Service(Protocol):
 
     def remove_scope_budget(self, scope: str, per: Per = Per.TOTAL, who: str = "") -> Budget | None:
         """Remove one that was set; returns the one of the configuration that counts again. NotFound."""
+        ...
+
+    def licences(self, owner: str | None = None) -> Sequence[LicenceStatus]:
+        """Pools of licences, as of the last look at all jobs; with `owner` only jobs of theirs are named."""
         ...
 
     def reload(self) -> Reloaded:

@@ -247,6 +247,7 @@ def _spec(job: JobId, wire: Spec, cpus: int, memory_bytes: int) -> JobSpec:
         cpu=wire.cpu,
         before_freeze=tuple(wire.before_freeze),
         after_restore=tuple(wire.after_restore),
+        before_thaw=tuple(wire.before_thaw),
         hook_seconds=wire.hook_seconds,
         steps=tuple(JobStep(s.name, tuple(s.command), s.protect, s.always) for s in wire.steps),
         secrets={name: {"from": "store", "as": form} for name, form in wire.secrets.items()},

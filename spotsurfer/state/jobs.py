@@ -97,7 +97,7 @@ def shape_of(job: Job) -> str:
     spec = job.spec
     fits = (spec.cpus, spec.memory_bytes, spec.gpus, spec.gpu, spec.market, spec.instance_types, spec.price_max_usd_micros)
     pays = (job.owner, spec.project, sorted(spec.tags.items()), spec.budget_usd_micros)
-    more = (spec.devices, spec.size_policy, spec.cpu, bool(job.parent))
+    more = (spec.devices, spec.size_policy, spec.cpu, bool(job.parent), sorted(spec.licences.items()))
     return hashlib.sha256(repr((fits, pays, more)).encode()).hexdigest()[:16]
 
 

@@ -71,6 +71,13 @@ class FakeEngine:
         self._job = world.job
         self._trip, self._last = world.trip, Status(WorkloadState.ABSENT)
 
+    stands_still = False
+
+    def thaw(self, why: str, jump_seconds: float) -> str:
+        return ""
+
+    def let_go(self) -> None: ...
+
     def protection(self) -> Protection:
         return Protection("criu")
 

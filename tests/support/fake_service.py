@@ -35,6 +35,7 @@ from spotsurfer.model.job import (
     Rewind,
     Wish,
 )
+from spotsurfer.model.licences import LicenceStatus
 from spotsurfer.model.market import Market, Pool
 from spotsurfer.model.snapshot import SpotSeen
 from spotsurfer.ports.service import (
@@ -135,6 +136,7 @@ class FakeService:
         self.work_fails: dict[str, Exception] = {}
         self.store_results: dict[str, dict[str, object]] = {}
         self.group_budgets: dict[tuple[str, Per], BudgetStatus] = {}
+        self.licence_pools: list[LicenceStatus] = []
         self.reloaded = Reloaded(["limits.budget_usd"], ["store.url"])
         self.looks, self.looks_needed = 0, 1
         self.called_off: list[str] = []
@@ -350,6 +352,9 @@ class FakeService:
         if self.group_budgets.pop((scope, per), None) is None:
             raise NotFound(f"No budget of {scope} was set.")
         return None
+
+    def licences(self, owner: str | None = None) -> Sequence[LicenceStatus]:
+        return self.licence_pools
 
     def reload(self) -> Reloaded:
         return self.reloaded

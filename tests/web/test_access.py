@@ -62,6 +62,7 @@ OPEN_TO_USERS = {
     "plan",
     "me",
     "budgets",
+    "licences",
 }
 OPEN_TO_VIEWERS = {"plan"}  # of what is no GET: it keeps nothing
 

@@ -199,7 +199,8 @@ class Spec:
     cpu: str = "any"  # or a key of `restore.compatibility.CAPS`: processor features that programs may use
     before_freeze: list[str] = field(default_factory=list)  # run inside the job before each save
     after_restore: list[str] = field(default_factory=list)  # run inside the job after each restore
-    hook_seconds: float = 30.0  # limit of each of the two
+    before_thaw: list[str] = field(default_factory=list)  # the same before it goes on: it stands still until this succeeds
+    hook_seconds: float = 30.0  # limit of each of them
     image: str = ""  # container image that is its root, "docker://…"; "" = the machine's own root
     entry_point: list[str] | None = None  # instead of the image's
     devices: list[str] = field(default_factory=list)  # of the machine, by their CDI names, for a job with an image
@@ -351,7 +352,7 @@ class Report:
     unprotected: str = ""  # why it does not stand on a better one, in one sentence
     unfit: str = ""  # standing by: why this machine could not continue the newest checkpoint, both values named
     unfit_kind: str = ""  # of that: "refused" | "image" | "input"; "" = facts speak against it
-    waits: str = ""  # standing by: why the job should not come yet: what it needs is compared, fetched, or not to be had
+    waits: str = ""  # standing by: why the job should not come yet; later: why it is here and stands still
     processor: str = ""  # of this machine, with what its facts hash to
     gpu_driver: str = ""  # its version; "" = this machine has none
     steps: list[StepRun] = field(default_factory=list)  # those that began, the newest last

@@ -21,7 +21,7 @@ from spotsurfer_agent.engines.criu_cuda import CudaSave
 from spotsurfer_agent.engines.job_host import JobHost, Origin, SaveMethod
 from spotsurfer_agent.engines.none import NoSave
 from spotsurfer_agent.gpu import process_discovery
-from spotsurfer_agent.host import shim_protocol, steps
+from spotsurfer_agent.host import hooks, shim_protocol, steps
 from spotsurfer_agent.host.tools import Tools
 from spotsurfer_agent.ports.engine import EngineError, Protection, SaveRequest, Status, WorkloadState
 from spotsurfer_agent.prepare.inputs import shared_file_systems
@@ -171,6 +171,14 @@ class JobEngine(JobHost):
         spec = self._specification()
         if spec is None:
             raise EngineError("save", "the job's specification can't be read: look at the store")
+        try:
+            return self._save(spec, request)
+        except BaseException:
+            if request.final and self.status().pending_final is None:
+                self.stand_still(spec)  # what it gave back before the freeze, it must have again
+            raise
+
+    def _save(self, spec: Spec, request: SaveRequest) -> SaveFacts:
         began = time.monotonic()
         self.note = self.before_freeze(spec, request)
         hooks_seconds = time.monotonic() - began
@@ -192,7 +200,8 @@ class JobEngine(JobHost):
                 "refused", f"checkpoint {manifest.id} was made by engine {manifest.engine!r}, which this agent does not know"
             )
         method.restore(manifest, spec)
-        self.note = self.after_restore(spec)
+        if not self.stands_still:
+            self.note = self.after_restore(spec, hooks.jump_since(manifest.at))
 
     def kill(self) -> None:
         """Kill all processes of the job."""
@@ -210,8 +219,21 @@ class JobEngine(JobHost):
 
     def settle(self, committed: bool) -> None:
         """Give the verdict for `pending_final`."""
+        if not committed and (spec := self._specification()) is not None:
+            self.stand_still(spec)
         super().settle(committed)
         self.cuda.bring_back()
+
+    def thaw(self, why: str, jump_seconds: float) -> str:
+        """Run the user's command, and let the job go on if that went well; see the port."""
+        spec = self._specification()
+        if spec is None:
+            return "the job's specification can't be read: look at the store"
+        if refused := self.run_before_thaw(spec, why, jump_seconds):
+            return refused
+        if why == "restore":
+            self.note = self.after_restore(spec, jump_seconds)
+        return ""
 
 
 def choose(spec: Spec, found: list[str], *, on_gpu: bool = False) -> Protection:

@@ -203,7 +203,8 @@ class CriuSave(SaveMethod):
                 places, kept = (images, work, host.folder), (host.mounts(), manifest.init_pipes)
                 argv = command.restore(host.tools.criu, places, kept, lazy=lazy)
                 # If its threads were held when it was saved, they must not run when CRIU is done: GPU memory is still out.
-                stays = tools.entries() if gpu_facts.threads_of(manifest.facts) else []
+                # Nor if its user wants something done before it goes on.
+                stays = tools.entries() if gpu_facts.threads_of(manifest.facts) or spec.before_thaw else []
                 with shim_protocol.Conversation(host.folder) as talk, pager_process.getting_on(host.folder, work, group):
                     talk.ask(
                         "restore",

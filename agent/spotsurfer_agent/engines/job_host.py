@@ -326,29 +326,63 @@ class JobHost:
             return "before_freeze was not run: the job was frozen before its memory ended"
         request.progress("before_freeze")
         try:
-            self.run_inside(spec.before_freeze, spec.hook_seconds)
+            self.run_inside(spec.before_freeze, spec.hook_seconds, {hooks.WHY: request.why})
         except hooks.HookFailed as e:
             if not request.urgent:
                 raise EngineError("save", f"before_freeze: {e}; the job runs on") from e
             return f"before_freeze: {e}; the machine was about to be taken, so it was saved all the same"
         return note
 
-    def after_restore(self, spec: Spec) -> str:
+    def after_restore(self, spec: Spec, jump_seconds: float) -> str:
         """Run the user's command after a restore. Returns a remark; empty = all went well."""
         try:
             if spec.after_restore:
-                self.run_inside(spec.after_restore, spec.hook_seconds)
+                self.run_inside(spec.after_restore, spec.hook_seconds, _told("restore", jump_seconds))
         except hooks.HookFailed as e:
             return f"after_restore: {e}"
         return ""
 
-    def run_inside(self, words: list[str], limit_seconds: float) -> None:
-        """Run a command beside the job, in its namespaces and as its user. Raises HookFailed."""
+    def stand_still(self, spec: Spec) -> None:
+        """If its user has a command for that: from now on it stands still, and whatever saves it leaves it so, until `thaw`."""
+        if spec.before_thaw:
+            with contextlib.suppress(shim_protocol.ShimGone, shim_protocol.ShimRefused):
+                self.shim.ask("stay", on=True, firm=True)
+
+    @property
+    def stands_still(self) -> bool:
+        """It goes on only after `thaw`."""
+        try:
+            return bool(self.shim.ask("status").get("stays"))  # an older shim does not say
+        except (shim_protocol.ShimGone, shim_protocol.ShimRefused):
+            return False
+
+    def let_go(self) -> None:
+        """Let it go on whatever its user's command says. Raises shim_protocol.ShimGone, shim_protocol.ShimRefused."""
+        self.shim.ask("stay", on=False)
+
+    def run_before_thaw(self, spec: Spec, why: str, jump_seconds: float) -> str:
+        """Run the user's command while the job stands still, and let it go on. Returns why it can't yet; "" = it runs."""
+        try:
+            if spec.before_thaw:
+                self.run_inside(spec.before_thaw, spec.hook_seconds, _told(why, jump_seconds), beside=True)
+            self.let_go()
+        except (hooks.HookFailed, shim_protocol.ShimGone, shim_protocol.ShimRefused) as e:
+            return f"before_thaw: {e}"
+        return ""
+
+    def run_inside(
+        self, words: list[str], limit_seconds: float, told: Mapping[str, str] | None = None, *, beside: bool = False
+    ) -> None:
+        """Run a command beside the job, in its namespaces and as its user. Raises HookFailed.
+
+        `told`: more variables. `beside`: not in its control group, because that is frozen.
+        """
         try:
             root = int(self.shim.ask("status")["root_pid"])
         except (shim_protocol.ShimGone, shim_protocol.ShimRefused) as e:
             raise hooks.HookFailed(f"`{' '.join(words)}` was not run: {e}") from e
-        hooks.run(self.tools, root, self.shim.cgroup(), words, limit_seconds)
+        group = self.shim.tool_group() if beside else self.shim.cgroup()
+        hooks.run(self.tools, root, group, words, limit_seconds, told)
 
     # ------------------------------------------------------------ ending it
 
@@ -387,6 +421,10 @@ class JobHost:
         shutil.rmtree(self.folder / "images", ignore_errors=True)
         (self.folder / "images").mkdir(exist_ok=True)
         self.scratch_folder.drop_kept()
+
+
+def _told(why: str, jump_seconds: float) -> dict[str, str]:
+    return {hooks.WHY: why, hooks.JUMP: f"{jump_seconds:.3f}"}
 
 
 def lost_if_killed(status: Status, group: JobCgroup) -> Status:

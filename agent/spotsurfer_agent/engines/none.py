@@ -111,6 +111,18 @@ class UnfitEngine:
         if committed:
             raise EngineError("save", self._why)
 
+    @property
+    def stands_still(self) -> bool:
+        """Nothing does."""
+        return False
+
+    def thaw(self, why: str, jump_seconds: float) -> str:  # noqa: ARG002 -- as the port names them
+        """Nothing to do."""
+        return ""
+
+    def let_go(self) -> None:
+        """Nothing to do."""
+
     def read_log(self, stream: str, offset: int, limit: int) -> bytes:  # noqa: ARG002 -- as the port names them
         """No output."""
         return b""

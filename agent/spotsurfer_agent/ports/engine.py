@@ -102,6 +102,7 @@ class SaveRequest:
     urgent: bool = False  # the cloud takes the machine: skip everything optional
     pressed: bool = False  # frozen because its memory was about to end: no process of it can run
     condemned: frozenset[str] = frozenset()  # chunks and packs in the store that must not be relied on
+    why: str = "save"  # for the user's command, see `host.hooks`
     steps: tuple[StepRun, ...] = ()  # of the job that began, the newest last: they become part of the manifest
 
 
@@ -191,7 +192,10 @@ class Engine(Protocol):
         ...
 
     def restore(self, manifest: Manifest, spec: Spec) -> None:
-        """Bring files and processes back exactly. Raises EngineError("refused") before anything is touched, or ("restore")."""
+        """Bring files and processes back exactly. Raises EngineError("refused") before anything is touched, or ("restore").
+
+        The job runs then, or `stands_still`.
+        """
         ...
 
     def status(self) -> Status:
@@ -222,7 +226,25 @@ class Engine(Protocol):
         ...
 
     def settle(self, committed: bool) -> None:
-        """Decide about `pending_final`: True kills the frozen job, False lets it run on."""
+        """Decide about `pending_final`: True kills the frozen job, False lets it run on, after `thaw` if it `stands_still`."""
+        ...
+
+    @property
+    def stands_still(self) -> bool:
+        """The job is here and goes on only after `thaw`: its user has a command for that."""
+        ...
+
+    def thaw(self, why: str, jump_seconds: float) -> str:
+        """Let a job go on that stands still. Returns why its user's command did not allow that; empty = it goes on.
+
+        It is asked once: calling again is the caller's.
+
+        `why`: see `host.hooks`; `jump_seconds`: of the wall clock, since the job's last instant.
+        """
+        ...
+
+    def let_go(self) -> None:
+        """Let a job go on that stands still, without asking. Raises ShimGone."""
         ...
 
     def read_log(self, stream: str, offset: int, limit: int) -> bytes:

@@ -133,6 +133,7 @@ StuckAfter = Annotated[
 Priority = Annotated[
     str | None, typer.Option(help="low, normal, high or a number; matters where limits leave no room.", show_default=False)
 ]
+Licences = Annotated[list[str] | None, typer.Option("--licence", help="It takes while it runs, like vcs=1; repeatable.")]
 Array = Annotated[str | None, typer.Option(help="Tasks, like 1-1000%50; {task} is the number of each.", show_default=False)]
 After = Annotated[list[str] | None, typer.Option(help="afterok:JOB, afterany:JOB, … or singleton; repeatable.")]
 Begin = Annotated[str | None, typer.Option(help="Not before: a time with a zone, or e.g. 2h from now.", show_default=False)]
@@ -153,6 +154,7 @@ def add(app: typer.Typer) -> None:
             "spotsurfer submit assembly.toml --deadline 70h --work 48h",
             "spotsurfer submit --cpu 2 --mem 4G --in reads.fq --out 'contigs/*.fa' -- megahit -t 2 -r reads.fq -o contigs",
             "spotsurfer submit answer.toml --priority high",
+            "spotsurfer submit --licence vcs=1 --in tb.v -- vcs -R tb.v",
             "spotsurfer submit sweep.toml --array 1-1000%50",
             "spotsurfer submit merge.toml --after afterok:sweep-3fa1b2",
             "spotsurfer submit train.toml --gpus 2 --gpu H100 --dry-run",
@@ -172,6 +174,7 @@ def submit(  # noqa: PLR0913 - one parameter an option
     mem: Annotated[str | None, typer.Option(help="Memory, e.g. 4G.", show_default=False)] = None,
     gpus: Annotated[int | None, typer.Option(help="GPUs.", show_default=False)] = None,
     gpu: Annotated[str | None, typer.Option(help="Which chip, e.g. H100.", show_default=False)] = None,
+    licences: Licences = None,
     inputs: Annotated[list[str] | None, typer.Option("--in", help="Input file, folder or address; repeatable.")] = None,
     outputs: Annotated[list[str] | None, typer.Option("--out", help="Output file or wildcard; repeatable.")] = None,
     outputs_optional: Annotated[
@@ -214,6 +217,7 @@ def submit(  # noqa: PLR0913 - one parameter an option
         "resources.memory": mem,
         "resources.gpus": gpus,
         "resources.gpu": gpu,
+        "resources.licences": licences,
         "inputs": inputs,
         "outputs": outputs,
         "outputs_optional": outputs_optional,

@@ -81,6 +81,7 @@ class Specifications:
             cpu=spec.cpu,
             before_freeze=list(spec.before_freeze),
             after_restore=list(spec.after_restore),
+            before_thaw=list(spec.before_thaw),
             hook_seconds=spec.hook_seconds,
             image=spec.image,
             devices=list(spec.devices),

@@ -59,6 +59,7 @@ class Submission:
     addresses: tuple[OwnStore, ...] = ()
     limits: Limits = NO_LIMITS
     kill_wait_seconds: float = 30.0
+    check_licences: Callable[[JobSpec], None] = lambda _: None
     _settling: threading.Lock = field(default_factory=threading.Lock)  # a job is submitted or discarded, by the first call
     _discarded: deque[JobId] = field(default_factory=lambda: deque(maxlen=DISCARDED_MAX))
 
@@ -130,6 +131,7 @@ class Submission:
             jobs[JobId(self._check_id(id))] = replace(one, id=id, spec=spec)
         for id, one in {_alike(one.spec): (id, one) for id, one in jobs.items()}.values():
             self._check_size(one.spec)
+            self.check_licences(one.spec)
             self._check_inputs(id, one.spec)
         bags = [self.vault.sealed(id, one.spec, dict(one.secrets)) for id, one in jobs.items()]
         with self._settling:
