@@ -180,6 +180,7 @@ class JobEngine(JobHost):
         if rung.rung == "none" and spec.engine != "none":
             raise EngineError("save", rung.reason)
         saved = self.methods[rung.rung].save(spec, request)
+        self.note = "; ".join(filter(None, (self.note, self.shared.warning)))
         return dataclasses.replace(saved, start_seconds=saved.start_seconds + hooks_seconds)
 
     def restore(self, manifest: Manifest, spec: Spec) -> None:
@@ -191,8 +192,9 @@ class JobEngine(JobHost):
             raise EngineError(
                 "refused", f"checkpoint {manifest.id} was made by engine {manifest.engine!r}, which this agent does not know"
             )
+        self.brought_back = ""
         method.restore(manifest, spec)
-        self.note = self.after_restore(spec)
+        self.note = "; ".join(filter(None, (self.brought_back, self.after_restore(spec))))
 
     def kill(self) -> None:
         """Kill all processes of the job."""

@@ -33,7 +33,9 @@ from spotsurfer_agent.ports.engine import EngineError, SaveRequest, Status, Stil
 from spotsurfer_agent.prepare import environment
 from spotsurfer_agent.prepare.environment import PATH, UnknownUser, World
 from spotsurfer_agent.prepare.images.cache import Images
+from spotsurfer_agent.prepare.inputs import shared_file_systems
 from spotsurfer_agent.restore import compatibility, pager_process
+from spotsurfer_agent.save.shared_writes import SharedWrites
 from spotsurfer_agent.shim import output
 from spotsurfer_agent.shim.client import ShimClient
 from spotsurfer_agent.store.credentials import StoreAccess
@@ -82,6 +84,8 @@ class JobHost:
         self.shim = ShimClient(base, tools)
         self.marks = Marks(self.folder)
         self.bases = Bases(self.folder, store, job, self.keys)
+        self.shared, self.shares = SharedWrites(base, self.keys), base / shared_file_systems.FOLDER
+        self.brought_back = ""  # what the newest restore did with files on shared file systems
         self._last = Status(WorkloadState.ABSENT)
 
     def _registry_auth(self) -> bytes | None:
@@ -370,6 +374,7 @@ class JobHost:
         (self.folder / shim_protocol.EXIT).unlink(missing_ok=True)
         self.marks.forget()
         self.bases.forget()
+        self.shared.forget()
 
     def end(self) -> None:
         """Kill the processes and the shim; files stay."""

@@ -17,6 +17,7 @@ from spotsurfer_agent.host import root_fs
 from spotsurfer_agent.host.root_fs import Mount
 
 FOLDER = "shares"  # in the agent's folder
+PREFIX = "share-"  # of the names of their mounts
 BIND = "bind"  # a folder of the machine, for file systems that its image mounts itself
 MOUNT_SECONDS = 60.0
 LOOK_SECONDS = 10.0  # if the server is gone, every access to its files hangs
@@ -140,7 +141,7 @@ def target(share: Share, spec: Spec, base: str) -> str:
 
 def mounts(spec: Spec, base: str) -> list[Mount]:
     """The mounts for the job's shared file systems."""
-    return [Mount(f"share-{s.name}", f"{base}/{FOLDER}/{s.name}", target(s, spec, base), s.read_only) for s in spec.shares]
+    return [Mount(f"{PREFIX}{s.name}", f"{base}/{FOLDER}/{s.name}", target(s, spec, base), s.read_only) for s in spec.shares]
 
 
 def _lines() -> dict[str, MountLine]:
@@ -163,4 +164,9 @@ def folders(spec: Spec, base: str) -> tuple[str, ...]:
 
 def written(mounts: Iterable[Mount]) -> list[str]:
     """The mounts of a job's writable shared file systems."""
-    return [m.target for m in mounts if m.name.startswith("share-") and not m.read_only]
+    return [m.target for m in mounts if m.name.startswith(PREFIX) and not m.read_only]
+
+
+def name_of(mount: Mount) -> str:
+    """The name of the shared file system that it shows."""
+    return mount.name.removeprefix(PREFIX)
