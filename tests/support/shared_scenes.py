@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from spotsurfer_agent.engines.choice import JobEngine
 from spotsurfer_agent.prepare.inputs.shared_file_systems import Shares
 from spotsurfer_wire.manifest import GROWS, KEPT, UNKEPT
@@ -17,6 +19,7 @@ from support.engine_kit import BASE, JOB, STORE, W, engine, newest, output, refu
 FAR = Path("/run/store/nfs/out")
 PROGRAM = Path(__file__).with_name("shared_job.py")
 TURNS = 150
+STILL_SECONDS = 1.0  # longer than without files on shared file systems; 0.2 s on two processors
 
 
 def spec(**changes: object) -> Spec:
@@ -43,7 +46,7 @@ def lost_after_a_save(e: JobEngine) -> None:
 def back(e: JobEngine) -> str:
     Shares(BASE).ready(spec(), e.scratch())
     e.restore(newest(open_store(STORE)), spec())
-    return e.note
+    return e.shared().brought_back
 
 
 def ends_well(e: JobEngine) -> None:
@@ -95,13 +98,83 @@ def unchanged_ones_cost_nothing() -> None:
     ends_well(e)
 
 
+def rehearses() -> None:
+    """A copy of the job comes to life on the real files, and nothing of them changes, whatever it writes."""
+    e = begun()
+    lost_after_a_save(e)
+    before = {p.name: (p.read_bytes(), p.stat().st_mtime_ns) for p in FAR.iterdir()}
+    copy = spec(rehearses="j0")
+    Shares(BASE).drop()
+    Shares(BASE).ready(copy, e.scratch())
+    e.restore(newest(open_store(STORE)), copy)
+    told = e.shared().brought_back
+    assert "2 cut to their length" in told, told
+    assert "2 given their content again" in told, told
+    turns_pass(e, 5)
+    assert {p.name: (p.read_bytes(), p.stat().st_mtime_ns) for p in FAR.iterdir()} == before
+    with pytest.raises(OSError, match="Read-only"):
+        (BASE / "shares-seen/out/log.txt").write_text("x")
+    over(e)
+    assert "out" not in [p.name for p in (BASE / "shares-seen").iterdir()]
+    assert str(BASE / "shares") not in Path("/proc/self/mountinfo").read_text()
+
+
+def comes_back_from_the_next_machine() -> None:
+    """The job stays frozen behind its final save; another machine went on with it, failed, and it goes on here."""
+    e = begun()
+    facts = e.save(replace(request(1, final=True), keep=True))
+    assert e.status().pending_final == facts.checkpoint
+    with (FAR / "log.txt").open("a") as f:
+        f.write("of the other machine\n")
+    (FAR / "count.bin").write_bytes(b"of the other machine")
+    e.bring_back(newest(open_store(STORE)))
+    e.settle(False)
+    ends_well(e)
+
+
+def stands_still_for() -> None:
+    """The pause of a save with 100 files that grow and 20 of 16 MiB that are rewritten."""
+    FAR.mkdir(parents=True, exist_ok=True)
+    lines = [
+        "import os, sys, time",
+        "grow = [open(f'out/g{i}', 'a', buffering=1) for i in range(100 * int(sys.argv[1]))]",
+        "rest = [os.open(f'out/r{i}', os.O_RDWR | os.O_CREAT) for i in range(20 * int(sys.argv[1]))]",
+        "blocks = [os.urandom(1 << 20) for _ in range(16)]",
+        "for fd in rest:",
+        "    for at in range(16): os.pwrite(fd, blocks[at], at << 20)",
+        "turn = 0",
+        "while True:",
+        "    for f in grow: f.write('line\\n')",
+        "    for fd in rest: os.pwrite(fd, turn.to_bytes(8, 'little'), (turn % 16) << 20)",
+        "    print('turn', turn, flush=True)",
+        "    turn += 1",
+        "    time.sleep(0.05)",
+    ]
+    e, found = engine(open_store(STORE)), {}
+    Shares(BASE).ready(spec(), e.scratch())
+    Path(e.scratch(), "work/many.py").write_text("\n".join(lines))
+    for number, times in enumerate((0, 1)):
+        e.start(replace(spec(), command=["/usr/bin/python3", "many.py", str(times)]))
+        turns_pass(e, 10)
+        base = None
+        for turn in range(3):
+            saved = e.save(request(1 + turn + 10 * number, final=False, base=base))
+            base = saved.checkpoint
+            found.setdefault(times, []).append((round(saved.frozen_seconds, 3), saved.new_bytes >> 20))
+            turns_pass(e, 5)
+        e.kill()
+    print(found)
+    Shares(BASE).drop()
+    assert min(s for s, _ in found[1]) - min(s for s, _ in found[0]) < STILL_SECONDS, found
+
+
 def is_refused() -> None:
     """What can't be brought back is told at the save, and refused with both values; the rest is not touched."""
     e = begun()
-    e.shared.most_bytes = 200_000
+    e.keeps.most_bytes = 200_000
     e.save(request(1, final=False))
-    assert "not kept" in e.shared.warning, e.shared.warning
-    assert "out/count.bin (1 MiB)" in e.shared.warning, e.shared.warning
+    assert "not kept" in e.keeps.warning, e.keeps.warning
+    assert "out/count.bin (1 MiB)" in e.keeps.warning, e.keeps.warning
     turns_pass(e, 10)
     e.kill()
     image = newest(open_store(STORE))

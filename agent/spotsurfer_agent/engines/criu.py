@@ -19,8 +19,7 @@ from spotsurfer_wire.store.port import StoreError
 
 from spotsurfer_agent.criu import command
 from spotsurfer_agent.engines.job_host import SaveMethod
-from spotsurfer_agent.files import identity, shared_plan, tree
-from spotsurfer_agent.files.shared_plan import Step
+from spotsurfer_agent.files import identity, tree
 from spotsurfer_agent.host import preflight, root_fs, shim_protocol
 from spotsurfer_agent.ports.engine import EngineError, SaveRequest, Status, WorkloadState, blame, plainly
 from spotsurfer_agent.restore import compatibility, pager_process, shared_return
@@ -139,7 +138,7 @@ class CriuSave(SaveMethod):
             bases=host.bases,
             limits=host.limits,
             memory_bytes=host.memory_bytes,
-            shared=host.shared,
+            shared=host.keeps,
             device=device,
         )
 
@@ -157,7 +156,7 @@ class CriuSave(SaveMethod):
         host.world.bring(spec, manifest.facts.get(compatibility.HOST, ""))
         if (why := compatibility.refusal(manifest.facts, here, host.world.place(host.mounts()))) is not None:
             raise EngineError("refused", why)
-        shared = self._shared_steps(manifest)
+        shared = host.shared_steps(manifest)
 
         with self._or_undone(manifest):
             bag = host.bag(spec)
@@ -202,7 +201,7 @@ class CriuSave(SaveMethod):
                 tree.build(host.scratch_folder.path, manifest.scratch, manifest.chunks, chunks)
                 host.scratch_folder.brought_back(manifest)
                 shared_return.carry_out(host.shares, manifest, shared, chunks)
-                host.shared.resume(manifest.shared)
+                host.keeps.resume(manifest.shared)
                 host.make_secret_places()
                 lazy = pager.ready()
                 places, kept = (images, work, host.folder), (host.mounts(), manifest.init_pipes)
@@ -224,17 +223,6 @@ class CriuSave(SaveMethod):
                 if (status := host.status()).state is WorkloadState.LOST:
                     raise CantBring(status.lost_because or "its processes were gone at once")
             self._bring_devices_back(manifest)
-
-    def _shared_steps(self, image: Manifest) -> list[Step]:
-        """How its files on shared file systems come back to the checkpoint. Raises EngineError("refused")."""
-        try:
-            plan = shared_return.steps(self.host.shares, image, self.host.keys)
-        except (OSError, tree.UnsafePath) as e:
-            raise EngineError("refused", f"the job's files on shared file systems can't be looked at: {plainly(e)}") from e
-        if why := shared_plan.refusal(plan):
-            raise EngineError("refused", why)
-        self.host.brought_back = shared_plan.told(plan)
-        return plan
 
     def _bring_devices_back(self, image: Manifest) -> None:
         """The last step of a restore: memory of the job that is not the machine's. Raises EngineError, OSError."""

@@ -6,7 +6,7 @@ length. One that is rewritten in place gets its content back, if that was kept. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -130,7 +130,7 @@ def refusal(steps: Iterable[Step]) -> str:
 SAID = {Deed.CUT: "cut to their length", Deed.FILL: "given their content again", Deed.MAKE: "made anew"}
 
 
-def told(steps: Iterable[Step]) -> str:
+def told(steps: Sequence[Step]) -> str:
     """What was done, for people; empty = nothing."""
     by_deed: dict[Deed, list[str]] = {}
     for s in steps:
@@ -140,4 +140,7 @@ def told(steps: Iterable[Step]) -> str:
         for deed, words in SAID.items()
         if (paths := by_deed.get(deed))
     ]
+    fixed = [s.record.entry.path for s in steps if s.deed is Deed.LEAVE and s.record.way == UNKEPT]
+    if fixed:
+        parts.append(f"{len(fixed)} that can't be brought back once they are written to ({', '.join(fixed[:3])})")
     return f"files on shared file systems were brought back to the checkpoint: {'; '.join(parts)}" if parts else ""
