@@ -101,8 +101,9 @@ class Observer:
         for provider in self._clouds:
             self._look_at(provider, now)
         with self._engine.connect() as connection:
-            jobs = rows.open_jobs(connection)
-            attempts = rows.attempts(connection, [j.id for j in jobs])
+            spoilt = dict[JobId, str]()
+            jobs = rows.open_jobs(connection, spoilt)
+            attempts = rows.attempts(connection, [j.id for j in jobs], spoilt)
             tokens = rows.tokens(connection)
             cools = observations.cooldowns(connection)
             machines = {a.instance for some in attempts.values() for a in some if a.instance and a.state not in OVER}
@@ -117,7 +118,7 @@ class Observer:
         self.gpus.keep([j.id for j in jobs])
         self._writes = {job: some for job, some in self._writes.items() if some and job in attempts}
         self._awaited = any(a.gave_way_to and a.state is AttemptState.RELEASING for some in attempts.values() for a in some)
-        seen = [self._seen(j, attempts[j.id], signs, now) for j in jobs]
+        seen = [self._seen(j, attempts[j.id], signs, now, spoilt.get(j.id)) for j in jobs]
         ahead = self._ahead(attempts, now)
         mine = {a.token: a.instance for some in attempts.values() for a in some if a.state not in OVER and a.instance}
         there = self._listings.living()
@@ -187,8 +188,10 @@ class Observer:
             (job, attempt), why = next(iter(unread.items()))
             self.trouble.store = f"{len(unread)} reports of agents can't be read; attempt {attempt} of {job}: {why}"
 
-    def _seen(self, job: Job, attempts: list[Attempt], signs: Signs, now: datetime) -> JobSeen:
+    def _seen(self, job: Job, attempts: list[Attempt], signs: Signs, now: datetime, spoilt: str | None) -> JobSeen:
         try:
+            if spoilt is not None:
+                raise ValueError(spoilt)
             return self._job(job, attempts, signs, now)
         except NOBODYS:
             raise
