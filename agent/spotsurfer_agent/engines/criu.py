@@ -174,7 +174,8 @@ class CriuSave(SaveMethod):
             with pager_process.PagerProcess(host.folder, host.tools.python, waits) as pager:
                 host.shim.spawn()  # while the pager loads its modules; where the groups are is known only now
                 group, tools, origin = host.shim.cgroup(), host.shim.tool_group(), host.origin
-                may_be_lazy = origin.lazy and self.may_be_lazy
+                # Behind a running job memory must not end: it would have left the machine that still has it for nothing.
+                may_be_lazy = origin.lazy and self.may_be_lazy and not lacking(manifest.memory_bytes)
                 (work / "manifest").write_bytes(manifests.encode(manifest, host.keys))
                 pager.begin(
                     pager_process.PagerPlan(
