@@ -22,7 +22,7 @@ def decoded(
     decode: Callable[[Any], T],
     spoilt: dict[Name, str] | None = None,
 ) -> list[T]:
-    """The rows of a query in its order. Those that can't be decoded are left out, logged, and noted in `spoilt` by their keys."""
+    """The rows of a query in its order. Those that can't be decoded are left out, logged, and noted in `spoilt` by key."""
     try:
         return [decode(row) for row in connection.execute(query).mappings()]
     except SQLAlchemyError:

@@ -10,7 +10,9 @@ from support.minibox import minibox
 pytestmark = pytest.mark.real
 
 
-@pytest.mark.parametrize("scene", [
+@pytest.mark.parametrize(
+    "scene",
+    [
         pytest.param("comes_back", marks=pytest.mark.always),
         "comes_back_from_the_next_machine",
         "unchanged_ones_cost_nothing",

@@ -1,4 +1,4 @@
-"""What is done with which file of a shared file system: nothing is guessed, nothing of others is lost, and it comes back exactly."""
+"""What is done with which file of a shared file system: it comes back exactly, or that is refused."""
 
 from __future__ import annotations
 

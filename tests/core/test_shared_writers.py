@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+from spotsurfer_policies.offer_choice import Cheapest
+from support.builders import NOW, a_job, a_snapshot, an_attempt, seen
+
 from spotsurfer.core.decide import decide
 from spotsurfer.core.facts.shared_writers import rivals
 from spotsurfer.model.actions import SetWish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import JobId, Wish
 from spotsurfer.model.snapshot import JobSeen
-from spotsurfer_policies.offer_choice import Cheapest
-from support.builders import NOW, a_job, a_snapshot, an_attempt, seen
 
 FILE = "nas:/lab/out/table.csv"
 
@@ -42,4 +43,4 @@ def test_it_is_held() -> None:
     actions = decide(a_snapshot(writer("a"), writer("b", 5)), Cheapest(stay_seconds=300.0, margin=0.1), NOW).actions
     held = [a for a in actions if isinstance(a, SetWish)]
     assert [(a.job, a.wish) for a in held] == [("b", Wish.HOLD)]
-    assert "Give each job a file of its own" in held[0].reason
+    assert "Give each a file of its own" in held[0].reason

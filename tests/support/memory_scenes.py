@@ -14,7 +14,21 @@ from spotsurfer_agent.host import shim_protocol
 from spotsurfer_wire.linux import cgroups, memory
 from spotsurfer_wire.messages import NearMiss, Spec
 from support import growing_job
-from support.engine_kit import BASE, JOB, CriuEngine, W, engine, job, newest, output, refused, request, stands_still, turns_pass, until
+from support.engine_kit import (
+    BASE,
+    JOB,
+    CriuEngine,
+    W,
+    engine,
+    job,
+    newest,
+    output,
+    refused,
+    request,
+    stands_still,
+    turns_pass,
+    until,
+)
 from support.engine_kit import begin as begin_job
 
 PROGRAM = Path(__file__).with_name("growing_job.py")

@@ -6,8 +6,8 @@ import sys
 import time
 
 turns = int(sys.argv[1])
-log = open("out/log.txt", "a", buffering=1)  # noqa: SIM115
-table = open("out/table.txt", "w", buffering=1)  # noqa: SIM115 -- at its end, without O_APPEND
+log = open("out/log.txt", "a", buffering=1)  # noqa: SIM115, PTH123
+table = open("out/table.txt", "w", buffering=1)  # noqa: SIM115, PTH123 -- at its end, without O_APPEND
 both = [os.open(f"out/{name}", os.O_RDWR | os.O_CREAT, 0o644) for name in ("count.bin", "mapped.bin")]
 for fd in both:
     os.ftruncate(fd, 1 << 20)

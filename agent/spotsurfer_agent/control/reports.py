@@ -38,7 +38,7 @@ class Extras:
     standing: Standing  # of a standby machine
     told: Told  # what the job reports of itself
     traffic: Traffic  # with the store
-    shared: SharedNews = SharedNews()
+    shared: SharedNews
 
 
 def build(state: State, facts: Facts, extras: Extras) -> Report:

@@ -181,7 +181,7 @@ class State:
 
 WISHED_SECONDS = 30.0  # at least, between a save and the next that the job itself asks for
 PRECOPY_GAIN_SECONDS = 1.0  # with a notice: a live save is made while there is time if it shortens the final one by so much
-STALLED_SECONDS = 30.0  # without one more page of the memory that arrives, in a job that is frozen because memory was about to end
+STALLED_SECONDS = 30.0  # without one more page of arriving memory, in a job that is frozen because memory was about to end
 PRESSED_TRIES = 5  # to save a job that was frozen because its memory was about to end
 OVERRUN_GRACE_SECONDS = 60.0  # a final save under way at the deadline may go on for so long: machines die late
 

@@ -126,7 +126,7 @@ class JobEngine(JobHost):
         return self._found
 
     def _written(self, spec: Spec) -> tuple[str, ...]:
-        """Files on shared file systems that the job has open for writing, named as other jobs would. A rehearsal writes none."""
+        """Files on shared file systems that it has open for writing, by names that all jobs share. A rehearsal writes none."""
         if spec.rehearses:
             return ()
         sources = {s.name: s.source.rstrip("/") for s in spec.shares}

@@ -22,7 +22,7 @@ from spotsurfer_agent.engines.job_host import SaveMethod
 from spotsurfer_agent.files import identity, tree
 from spotsurfer_agent.host import preflight, root_fs, shim_protocol
 from spotsurfer_agent.ports.engine import EngineError, SaveRequest, Status, WorkloadState, blame, plainly
-from spotsurfer_agent.restore import compatibility, pager_process, shared_return
+from spotsurfer_agent.restore import compatibility, pager_process
 from spotsurfer_agent.restore.pager_process import CantBring
 from spotsurfer_agent.save.session import NO_DEVICE, Device, Incomplete, SavePlace, Saving
 
@@ -201,12 +201,10 @@ class CriuSave(SaveMethod):
                 chunks = Reader(host.store, host.job, host.keys, host.limits)
                 tree.build(host.scratch_folder.path, manifest.scratch, manifest.chunks, chunks)
                 host.scratch_folder.brought_back(manifest)
-                shared_return.carry_out(host.shares, manifest, shared, chunks)
-                host.keeps.resume(manifest.shared)
+                host.return_shared(manifest, shared, chunks)
                 host.make_secret_places()
-                lazy = pager.ready()
                 places, kept = (images, work, host.folder), (host.mounts(), manifest.init_pipes)
-                argv = command.restore(host.tools.criu, places, kept, lazy=lazy)
+                argv = command.restore(host.tools.criu, places, kept, lazy=pager.ready())
                 # If its threads were held when it was saved, they must not run when CRIU is done: GPU memory is still out.
                 stays = tools.entries() if gpu_facts.threads_of(manifest.facts) else []
                 with shim_protocol.Conversation(host.folder) as talk, pager_process.getting_on(host.folder, work, group):

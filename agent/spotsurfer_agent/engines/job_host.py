@@ -369,11 +369,16 @@ class JobHost:
         self.brought_back = shared_plan.told(plan)
         return plan
 
+    def return_shared(self, image: Manifest, plan: list[Step], chunks: Reader) -> None:
+        """As planned, while nothing of the job runs. Raises OSError, UnsafePath, BadChunk, StoreError."""
+        shared_return.carry_out(self.shares, image, plan, chunks)
+        self.keeps.resume(image.shared)
+
     def bring_back(self, image: Manifest) -> None:
         """Before the job of `pending_final` goes on here. Raises EngineError("refused"), ("restore"), StoreError."""
         plan = self.shared_steps(image)
         try:
-            shared_return.carry_out(self.shares, image, plan, Reader(self.store, self.job, self.keys, self.limits))
+            self.return_shared(image, plan, Reader(self.store, self.job, self.keys, self.limits))
         except (OSError, tree.UnsafePath, BadChunk) as e:
             raise EngineError(blame(e), f"the job's files on shared file systems can't be brought back: {plainly(e)}") from e
 

@@ -1,7 +1,7 @@
 """Files on shared file systems that a job had open for writing: what is kept of each, and what a restore does with it. Pure.
 
-Such a file stays where it is, so it may be ahead of the checkpoint that a job goes on from. A file that only grows is cut to its
-length. One that is rewritten in place gets its content back, if that was kept. Everything else that changed is a refusal.
+Such a file stays where it is, so it may be ahead of the checkpoint that a job goes on from. A file that only grows is cut to
+its length. One that is rewritten in place gets its content back, if that was kept. Everything else that changed is a refusal.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def warning(records: Iterable[Shared], most_bytes: int) -> str:
         return ""
     names = ", ".join(f"{e.path} ({e.size // MEBIBYTE} MiB)" for e in lost[:3]) + (" and more" if len(lost) > 3 else "")
     return (
-        f"not kept, because what is rewritten on shared file systems is more than {most_bytes // MEBIBYTE} MiB: {names}; the job "
-        "can go on from the checkpoint only while they are as they are now (`[checkpoint] shared_bytes`)"
+        f"not kept, because what is rewritten on shared file systems is more than {most_bytes // MEBIBYTE} MiB: {names}; the "
+        "job can go on from the checkpoint only while they are as they are now (`[checkpoint] shared_bytes`)"
     )
 
 

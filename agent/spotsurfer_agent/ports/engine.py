@@ -15,7 +15,6 @@ from spotsurfer_wire.store.port import StoreError
 from spotsurfer_agent.files.staging import FULL
 from spotsurfer_agent.host.shim_protocol import ShimGone
 
-
 WRITES_TOLD = 100
 
 

@@ -1,8 +1,8 @@
 """What a save keeps of files on shared file systems that the job has open for writing.
 
-They are no part of the scratch, so a restore finds them as the job left them, which may be later than the checkpoint. A file that
-only grows needs its length and its ends. The content of any other is copied: before the freeze, and again during it if it was
-written to meanwhile.
+They are no part of the scratch, so a restore finds them as the job left them, which may be later than the checkpoint. A file
+that only grows needs its length and its ends. The content of any other is copied: before the freeze, and again during it if it
+was written to meanwhile.
 """
 
 from __future__ import annotations
