@@ -168,7 +168,7 @@ def too_little_to_go_on() -> None:
     begin_job(e, job(memory=400 << 20))
     e.save(request(1, final=True))
     e.kill()
-    limit(memory.whole_bytes() - memory.free_bytes() + (200 << 20))
+    limit(450 << 20)
     why = refused("refused", lambda: e.restore(newest(e.store), job()))
     assert "memory" in why, why
     assert e.status().state is W.ABSENT
