@@ -216,6 +216,7 @@ class CheckpointSection(Section):
 
     memory_bytes: int = Field(default=0, ge=0)
     threads: int = Field(default=0, ge=0, le=64)
+    shared_bytes: int = Field(default=1 << 30, ge=0)
     compression: Annotated[str, _one_of("auto", "none", "lz4", "zstd")] = "auto"
     encrypt: bool = False
     lazy: bool = True

@@ -249,8 +249,7 @@ class Apply:
         return record
 
     def _granting(self, action: Grant | GiveBack, nonce: str) -> Head:
-        saved = (e for e in reversed(self.heads.log(action.job).entries) if e.checkpoint == action.checkpoint)
-        cpu_seconds = next((e.cpu_seconds for e in saved if action.checkpoint), 0.0)
+        cpu_seconds = head_log.contained_seconds(self.heads.log(action.job).entries, action.checkpoint)
         place = head_log.Place(action.after + 1, nonce, self.clock.now().isoformat())
         return head_log.granted(place, action.attempt, action.checkpoint, action.sequence, cpu_seconds)
 

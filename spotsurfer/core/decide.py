@@ -224,6 +224,8 @@ def _of_job(planner: Planner, seen: JobSeen, own: Sequence[AttemptView]) -> Acti
         return coming_back(seen, own) or _of_hold(seen, own)
     if job.state is JobState.HELD:
         return EndJob(job.id, JobEvent.RESUMED, "resumed")
+    if (rival := planner.rivals.get(job.id)) is not None:
+        return SetWish(job.id, Wish.HOLD, rival)
     return _of_limits(planner.snapshot, seen, own)
 
 

@@ -231,6 +231,7 @@ class JobSeen:
     image_bytes: int = 0  # of its newest checkpoint, before compression; 0 = none, or unknown
     image_processor: str = ""  # of the machine that made that checkpoint, in its agent's words; "" = unknown
     sent_bytes_per_hour: float = 0.0  # to the store, by its last machine
+    writes: tuple[str, ...] = ()  # files on shared file systems that it has open for writing, by its last machine
 
 
 @dataclass(frozen=True, slots=True)

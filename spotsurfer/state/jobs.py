@@ -7,7 +7,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection, Select, and_, exists, func, insert, or_, select, update
@@ -40,6 +40,7 @@ from spotsurfer.model.snapshot import Held
 from spotsurfer.state import dependencies
 from spotsurfer.state.schema import attempt as A
 from spotsurfer.state.schema import job as J
+from spotsurfer.state.spoilt_rows import Name, decoded
 
 
 def instant(text: str | None) -> datetime | None:
@@ -287,8 +288,7 @@ def _of(owner: str | None) -> Select[Any]:
 
 def all_jobs(connection: Connection, owner: str | None = None) -> list[Job]:
     """Every job, or every job of an owner, newest first."""
-    rows = connection.execute(_of(owner).order_by(J.c.submitted_at.desc(), J.c.id)).mappings()
-    return [job_from_row(r) for r in rows]
+    return decoded(connection, _of(owner).order_by(J.c.submitted_at.desc(), J.c.id), [J.c.id], job_from_row)
 
 
 def succeeded(connection: Connection, name: str, most: int) -> list[Job]:
@@ -297,31 +297,52 @@ def succeeded(connection: Connection, name: str, most: int) -> list[Job]:
     return [job_from_row(r) for r in connection.execute(query.order_by(J.c.ended_at.desc()).limit(most)).mappings()]
 
 
-def jobs_of(connection: Connection, ids: Sequence[JobId]) -> list[Job]:
-    """These jobs, oldest first."""
-    found = connection.execute(select(J).where(J.c.id.in_(list(ids))).order_by(J.c.submitted_at, J.c.id)).mappings()
-    return [job_from_row(r) for r in found]
+def jobs_of(connection: Connection, ids: Sequence[JobId], spoilt: dict[JobId, str] | None = None) -> list[Job]:
+    """These jobs, oldest first.
+
+    One with a row that can't be decoded is left out; with `spoilt` it is noted there, and a job that is held stands for it.
+    """
+    return _jobs(connection, select(J).where(J.c.id.in_(list(ids))).order_by(J.c.submitted_at, J.c.id), spoilt)
 
 
 def open_jobs(connection: Connection) -> list[Job]:
-    """Jobs that have not ended, or still have machines."""
-    return [job_from_row(r) for r in connection.execute(OPEN).mappings()]
+    """Jobs that have not ended, or still have machines, but for those with a row that can't be decoded."""
+    return _jobs(connection, OPEN, None)
 
 
-def attempts(connection: Connection, jobs: Sequence[JobId]) -> dict[JobId, list[Attempt]]:
-    """Attempts of these jobs, oldest first."""
+def _jobs(connection: Connection, query: Select[Any], spoilt: dict[JobId, str] | None) -> list[Job]:
+    bad = dict[Name, str]()
+    found = decoded(connection, query, [J.c.id], job_from_row, bad)
+    if bad and spoilt is not None:
+        spoilt |= {JobId(name[0]): why for name, why in bad.items()}
+        known = connection.execute(select(J.c.id, J.c.name, J.c.priority, J.c.version).where(J.c.id.in_(list(spoilt))))
+        found += [_stands_for(JobId(job), name, priority, version) for job, name, priority, version in known]
+    return found
+
+
+def _stands_for(job: JobId, name: str, priority: int, version: int) -> Job:
+    spec = JobSpec(name or job, (), priority=priority)
+    return Job(job, spec, JobState.HELD, version, datetime.fromtimestamp(0, UTC), Wish.HOLD, "its row can't be decoded")
+
+
+def attempts(
+    connection: Connection, jobs: Sequence[JobId], spoilt: dict[JobId, str] | None = None
+) -> dict[JobId, list[Attempt]]:
+    """Attempts of these jobs, oldest first. One that can't be decoded is left out, and its job noted in `spoilt`."""
     found: dict[JobId, list[Attempt]] = {j: [] for j in jobs}
     query = select(A).where(A.c.job.in_(list(jobs))).order_by(A.c.job, A.c.number)
-    for row in connection.execute(query).mappings():
-        one = attempt_from_row(row)
+    bad = dict[Name, str]()
+    for one in decoded(connection, query, [A.c.job, A.c.number], attempt_from_row, bad):
         found[one.job].append(one)
+    if spoilt is not None:
+        spoilt |= {JobId(job): f"the row of attempt {number} can't be decoded ({why})" for (job, number), why in bad.items()}
     return found
 
 
 def ended_since(connection: Connection, at: datetime) -> list[Attempt]:
     """Attempts of all jobs with machines that ended after `at`."""
     query = select(A).where(~LIVING, A.c.released_at > at.isoformat())
-    return [attempt_from_row(r) for r in connection.execute(query).mappings()]
+    return decoded(connection, query, [A.c.job, A.c.number], attempt_from_row)
 
 
 def held_since(connection: Connection, at: datetime) -> list[Held]:
@@ -339,7 +360,7 @@ def held_since(connection: Connection, at: datetime) -> list[Held]:
 def living_attempts(connection: Connection) -> list[Attempt]:
     """Attempts of all jobs that are not over, oldest first."""
     query = select(A).where(LIVING).order_by(A.c.planned_at, A.c.job, A.c.number)
-    return [attempt_from_row(r) for r in connection.execute(query).mappings()]
+    return decoded(connection, query, [A.c.job, A.c.number], attempt_from_row)
 
 
 def load_attempt(connection: Connection, job: JobId, number: AttemptNumber) -> Attempt:
@@ -362,8 +383,8 @@ def tokens(connection: Connection) -> frozenset[str]:
 
 def attempts_with_machines(connection: Connection) -> dict[str, Attempt]:
     """Attempts that are not over, by their instance."""
-    found = connection.execute(select(A).where(A.c.instance.is_not(None), LIVING)).mappings()
-    return {str(r["instance"]): attempt_from_row(r) for r in found}
+    found = decoded(connection, select(A).where(A.c.instance.is_not(None), LIVING), [A.c.job, A.c.number], attempt_from_row)
+    return {str(a.instance): a for a in found}
 
 
 def save_job(connection: Connection, job: Job) -> Job:

@@ -369,6 +369,8 @@ class Report:
     store_gets: int = 0  # requests that read, as far as the agent makes them; older agents don't count them
     store_puts: int = 0  # requests that write or list
     kept: str = ""  # the final checkpoint behind which the job stands frozen, ready to go on here; "" = none
+    writes: list[str] = field(default_factory=list)  # files on shared file systems that it has, or had, open for writing there
+    brought_back: str = ""  # what its restore did with such files, in one sentence; "" = nothing
     at: str = ""
 
 
@@ -448,6 +450,7 @@ class AgentConfig:
     encrypt: bool = False
     checkpoint_memory_bytes: int = 0  # for data on its way; 0 = half of what is free
     checkpoint_threads: int = 0  # for hashing and compressing; 0 = half of the processors, 2 to 8
+    shared_bytes: int = 1 << 30  # of files on shared file systems that are rewritten in place: so much is kept in a checkpoint
     compression: str = "auto"  # "auto" | "none" | "lz4" | "zstd"
     lazy: bool = True  # restore memory behind the running job if that helps
     notice_window_seconds: float = 0.0  # what the cloud promises between notice and reclaim; 0 = no notice

@@ -526,6 +526,7 @@ class Agent:
             self.readiness.told if self.state.name is AgentState.STANDBY else Standing(self.work.waits),
             self.work.hints.told() if facts.status.state is WorkloadState.RUNNING else Told(),
             self._given.traffic(),
+            self.engine.shared(),
         )
         if self.reporter.want(build(self.state, facts, extras)):
             self.tickers["reporter"].poke()

@@ -407,7 +407,10 @@ class Work:
     def _thaw(self) -> Outcome:
         """The kept job is ours again. An entry of our own comes first: winning it proves that nobody else has the job."""
         self.heads.append(head_log.renewed, patient=False)
-        memory, stood = self.state.memory, self.engine.status().pending_seconds
+        memory, status = self.state.memory, self.engine.status()
+        stood, pending = status.pending_seconds, status.pending_final
+        if pending is not None and (image := self.manifest(pending)) is not None and image.shared:
+            self.engine.bring_back(image)
         counted = (memory.last_save or {}).get("frozen_seconds", 0.0)
         self.engine.settle(False)
         self.state.update(frozen_seconds=memory.frozen_seconds + max(stood - counted, 0.0))

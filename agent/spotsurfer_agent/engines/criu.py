@@ -138,6 +138,7 @@ class CriuSave(SaveMethod):
             bases=host.bases,
             limits=host.limits,
             memory_bytes=host.memory_bytes,
+            shared=host.keeps,
             device=device,
         )
 
@@ -155,6 +156,7 @@ class CriuSave(SaveMethod):
         host.world.bring(spec, manifest.facts.get(compatibility.HOST, ""))
         if (why := compatibility.refusal(manifest.facts, here, host.world.place(host.mounts()))) is not None:
             raise EngineError("refused", why)
+        shared = host.shared_steps(manifest)
 
         with self._or_undone(manifest):
             bag = host.bag(spec)
@@ -172,7 +174,8 @@ class CriuSave(SaveMethod):
             with pager_process.PagerProcess(host.folder, host.tools.python, waits) as pager:
                 host.shim.spawn()  # while the pager loads its modules; where the groups are is known only now
                 group, tools, origin = host.shim.cgroup(), host.shim.tool_group(), host.origin
-                may_be_lazy = origin.lazy and self.may_be_lazy
+                # Behind a running job memory must not end: it would have left the machine that still has it for nothing.
+                may_be_lazy = origin.lazy and self.may_be_lazy and not lacking(manifest.memory_bytes)
                 (work / "manifest").write_bytes(manifests.encode(manifest, host.keys))
                 pager.begin(
                     pager_process.PagerPlan(
@@ -198,10 +201,10 @@ class CriuSave(SaveMethod):
                 chunks = Reader(host.store, host.job, host.keys, host.limits)
                 tree.build(host.scratch_folder.path, manifest.scratch, manifest.chunks, chunks)
                 host.scratch_folder.brought_back(manifest)
+                host.return_shared(manifest, shared, chunks)
                 host.make_secret_places()
-                lazy = pager.ready()
                 places, kept = (images, work, host.folder), (host.mounts(), manifest.init_pipes)
-                argv = command.restore(host.tools.criu, places, kept, lazy=lazy)
+                argv = command.restore(host.tools.criu, places, kept, lazy=pager.ready())
                 # If its threads were held when it was saved, they must not run when CRIU is done: GPU memory is still out.
                 # Nor if its user wants something done before it goes on.
                 stays = tools.entries() if gpu_facts.threads_of(manifest.facts) or spec.before_thaw else []

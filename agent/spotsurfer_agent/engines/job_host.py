@@ -16,6 +16,7 @@ from typing import ClassVar
 
 from spotsurfer_wire import json_codec, sealed_objects
 from spotsurfer_wire.chunks.budget import USUAL, Limits
+from spotsurfer_wire.chunks.reader import BadChunk, Reader
 from spotsurfer_wire.crypto import Keys
 from spotsurfer_wire.linux import memory
 from spotsurfer_wire.manifest import Manifest
@@ -24,16 +25,19 @@ from spotsurfer_wire.store.port import ObjectStore
 
 from spotsurfer_agent.chunks.fingerprints import Bases
 from spotsurfer_agent.engines.marks import Marks
-from spotsurfer_agent.files import scratch, tree
+from spotsurfer_agent.files import scratch, shared_plan, tree
+from spotsurfer_agent.files.shared_plan import Step
 from spotsurfer_agent.gpu.suspend_resume import MARKER
 from spotsurfer_agent.host import hints, hooks, launch, network, preflight, root_fs, shim_protocol, steps
 from spotsurfer_agent.host.cgroup import JobCgroup
 from spotsurfer_agent.host.tools import Tools
-from spotsurfer_agent.ports.engine import EngineError, SaveRequest, Status, Still, WorkloadState
+from spotsurfer_agent.ports.engine import EngineError, SaveRequest, Status, Still, WorkloadState, blame, plainly
 from spotsurfer_agent.prepare import environment
 from spotsurfer_agent.prepare.environment import PATH, UnknownUser, World
 from spotsurfer_agent.prepare.images.cache import Images
-from spotsurfer_agent.restore import compatibility, pager_process
+from spotsurfer_agent.prepare.inputs import shared_file_systems
+from spotsurfer_agent.restore import compatibility, pager_process, shared_return
+from spotsurfer_agent.save.shared_writes import SharedWrites
 from spotsurfer_agent.shim import output
 from spotsurfer_agent.shim.client import ShimClient
 from spotsurfer_agent.store.credentials import StoreAccess
@@ -82,6 +86,8 @@ class JobHost:
         self.shim = ShimClient(base, tools)
         self.marks = Marks(self.folder)
         self.bases = Bases(self.folder, store, job, self.keys)
+        self.keeps, self.shares = SharedWrites(base, self.keys), base / shared_file_systems.FOLDER
+        self.brought_back = ""  # what the newest restore did with files on shared file systems
         self._last = Status(WorkloadState.ABSENT)
 
     def _registry_auth(self) -> bytes | None:
@@ -384,6 +390,32 @@ class JobHost:
         group = self.shim.tool_group() if beside else self.shim.cgroup()
         hooks.run(self.tools, root, group, words, limit_seconds, told)
 
+    # ------------------------------------------------------------ its files on shared file systems
+
+    def shared_steps(self, image: Manifest) -> list[Step]:
+        """How they come back to a checkpoint. Raises EngineError("refused") if they can't."""
+        try:
+            plan = shared_return.steps(self.shares, image, self.keys)
+        except (OSError, tree.UnsafePath) as e:
+            raise EngineError("refused", f"the job's files on shared file systems can't be looked at: {plainly(e)}") from e
+        if why := shared_plan.refusal(plan):
+            raise EngineError("refused", why)
+        self.brought_back = shared_plan.told(plan)
+        return plan
+
+    def return_shared(self, image: Manifest, plan: list[Step], chunks: Reader) -> None:
+        """As planned, while nothing of the job runs. Raises OSError, UnsafePath, BadChunk, StoreError."""
+        shared_return.carry_out(self.shares, image, plan, chunks)
+        self.keeps.resume(image.shared)
+
+    def bring_back(self, image: Manifest) -> None:
+        """Before the job of `pending_final` goes on here. Raises EngineError("refused"), ("restore"), StoreError."""
+        plan = self.shared_steps(image)
+        try:
+            self.return_shared(image, plan, Reader(self.store, self.job, self.keys, self.limits))
+        except (OSError, tree.UnsafePath, BadChunk) as e:
+            raise EngineError(blame(e), f"the job's files on shared file systems can't be brought back: {plainly(e)}") from e
+
     # ------------------------------------------------------------ ending it
 
     def settle(self, committed: bool) -> None:
@@ -404,6 +436,7 @@ class JobHost:
         (self.folder / shim_protocol.EXIT).unlink(missing_ok=True)
         self.marks.forget()
         self.bases.forget()
+        self.keeps.forget()
 
     def end(self) -> None:
         """Kill the processes and the shim; files stay."""

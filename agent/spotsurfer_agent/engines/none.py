@@ -9,7 +9,7 @@ from spotsurfer_wire.manifest import Manifest
 from spotsurfer_wire.messages import SaveFacts, Spec
 
 from spotsurfer_agent.engines.job_host import SaveMethod
-from spotsurfer_agent.ports.engine import EngineError, Protection, SaveRequest, Status, Still, WorkloadState
+from spotsurfer_agent.ports.engine import EngineError, Protection, SaveRequest, SharedNews, Status, Still, WorkloadState
 
 
 class NoSave(SaveMethod):
@@ -46,6 +46,10 @@ class UnfitEngine:
     def protection(self) -> Protection:
         """Nothing runs."""
         return Protection()
+
+    def shared(self) -> SharedNews:
+        """Nothing runs."""
+        return SharedNews()
 
     def look(self) -> None:
         """There is nothing to look at."""
@@ -105,6 +109,9 @@ class UnfitEngine:
     def adopt(self) -> Status:
         """Nothing runs."""
         return self.status()
+
+    def bring_back(self, image: Manifest) -> None:
+        """Nothing is kept here."""
 
     def settle(self, committed: bool) -> None:
         """No save can be pending here."""

@@ -15,6 +15,8 @@ from spotsurfer_wire.store.port import StoreError
 from spotsurfer_agent.files.staging import FULL
 from spotsurfer_agent.host.shim_protocol import ShimGone
 
+WRITES_TOLD = 100
+
 
 class EngineError(Exception):
     """One sentence for the user.
@@ -83,6 +85,14 @@ class Protection:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedNews:
+    """What is known of the job's files on shared file systems."""
+
+    writes: tuple[str, ...] = ()  # that it had open for writing at the last look: source and path, `WRITES_TOLD` at most
+    brought_back: str = ""  # what its restore did with them, in one sentence; empty = nothing
+
+
+@dataclass(frozen=True, slots=True)
 class SaveRequest:
     """One save. `commit` creates the head entry and returns whether it is ours; it is called when all else is durable.
 
@@ -132,6 +142,10 @@ class Engine(Protocol):
 
     def protection(self) -> Protection:
         """How the job is saved, as far as is known; never waits."""
+        ...
+
+    def shared(self) -> SharedNews:
+        """What is known of the job's files on shared file systems; never waits."""
         ...
 
     def look(self) -> None:
@@ -223,6 +237,13 @@ class Engine(Protocol):
 
     def adopt(self) -> Status:
         """After a restart of the agent: find the shim of this machine's job, if any, and take over."""
+        ...
+
+    def bring_back(self, image: Manifest) -> None:
+        """Before the job of `pending_final` goes on here: undo what another machine did to its files on shared file systems.
+
+        Raises EngineError("refused") if that can't be done, ("restore"); StoreError if a retry may help.
+        """
         ...
 
     def settle(self, committed: bool) -> None:

@@ -158,6 +158,7 @@ class Rehearsals:
             "cpu_seconds": last.cpu_seconds - first.cpu_seconds,
             "printed_bytes": seen.printed - seen.printed_before,
             "memory_bytes": last.memory_bytes,
+            "brought_back": last.brought_back,
         }
 
     def _say(self, parent: Job, text: str, good: bool) -> None:

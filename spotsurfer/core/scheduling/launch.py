@@ -10,6 +10,7 @@ from spotsurfer.common.backoff import backoff_seconds
 from spotsurfer.core.facts.attempt_view import AttemptView, holder_of, wanted
 from spotsurfer.core.facts.ownership import late, refusing, tried_since
 from spotsurfer.core.facts.pool_evidence import evidence, with_evidence
+from spotsurfer.core.facts.shared_writers import rivals
 from spotsurfer.core.scheduling import capacity as hard
 from spotsurfer.core.scheduling import preemption
 from spotsurfer.core.scheduling.budgets import Purse
@@ -150,6 +151,7 @@ class Planner:
         self.notes: dict[JobId, str] = {}
         self.licences = Licences(snapshot, now)
         thirsty = frozenset(s.job.id for s in snapshot.jobs if preemption.claims(s) and self.licences.lacks(s.job) is not None)
+        self.rivals = rivals(snapshot.jobs)
         self.contest = preemption.held(snapshot, self._next, now, thirsty)
 
     def reject(self, job: JobId, what: str, why: str) -> None:
