@@ -60,13 +60,13 @@ class _Guarded:
 
     def _use(self, use: Use, call: Callable[..., Any], method: str, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
         who = self._who
-        if method == "submit":
+        if method == "submit" or use is Use.AS_OWNER:
             named["owner"] = who.name
         if use in (Use.NEW_ID, Use.BEGIN_WORK):
             answer = call(*self._own(given), **named) if use is Use.BEGIN_WORK else call(*given, **named)
             self._makers.note(answer if use is Use.NEW_ID else answer.id, who.name)
             return answer
-        if not who.own_jobs_only:
+        if use is Use.AS_OWNER or not who.own_jobs_only:
             return call(*given, **named)
         if use in (Use.TO_COME, Use.WORK):
             if self._makers.is_anothers(str(given[0]), who.name) or (use is Use.TO_COME and self._exists_for_others(given[0])):

@@ -7,7 +7,7 @@ import contextlib
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -139,6 +139,10 @@ SuspendAfter = Annotated[str | None, typer.Option(help="Suspended after so long 
 StuckAfter = Annotated[
     str | None, typer.Option(help="Told as stuck after so long without progress, e.g. 2h.", show_default=False)
 ]
+Home = Annotated[
+    Path | None, typer.Option(help="Folder of this host that it works in, there and home again.", show_default=False)
+]
+HomeFiles = Annotated[list[str] | None, typer.Option("--home-file", help="Only this of the folder comes along; repeatable.")]
 Priority = Annotated[
     str | None, typer.Option(help="low, normal, high or a number; matters where limits leave no room.", show_default=False)
 ]
@@ -156,6 +160,7 @@ def add(app: typer.Typer) -> None:
             "spotsurfer submit assembly.toml --deadline 70h --work 48h",
             "spotsurfer submit --cpu 2 --mem 4G --in reads.fq --out 'contigs/*.fa' -- megahit -t 2 -r reads.fq -o contigs",
             "spotsurfer submit answer.toml --priority high",
+            "spotsurfer submit --home . --cpu 4 --mem 8G -- make -j4 report.pdf",
             "spotsurfer submit train.toml --gpus 2 --gpu H100 --dry-run",
             "spotsurfer submit --cpu 1 --mem 1G -- sh -c 'sort big.txt > sorted.txt'",
             "spotsurfer submit --image docker://registry.example/tools/bwa:0.7 --in reads.fq -- bwa index reads.fq",
@@ -178,6 +183,8 @@ def submit(  # noqa: PLR0913 - one parameter an option
     outputs_optional: Annotated[
         bool | None, typer.Option("--outputs-optional", help="It is no failure when one is not there.", show_default=False)
     ] = None,
+    home: Home = None,
+    home_files: HomeFiles = None,
     folder: Annotated[str | None, typer.Option(help="Folder in which the command runs.", show_default=False)] = None,
     environment: Annotated[list[str] | None, typer.Option("--env", help="NAME=value; repeatable.")] = None,
     tags: Annotated[list[str] | None, typer.Option("--tag", help="name=value; repeatable.")] = None,
@@ -214,6 +221,8 @@ def submit(  # noqa: PLR0913 - one parameter an option
         "inputs": inputs,
         "outputs": outputs,
         "outputs_optional": outputs_optional,
+        "home": None if home is None else str(home),
+        "home_files": home_files,
         "folder": folder,
         "environment": _assignments("--env", environment),
         "secrets": _assignments("--secret", secrets),
@@ -244,6 +253,9 @@ def submit(  # noqa: PLR0913 - one parameter an option
     if wait:
         tell(f"Submitted {job['id']}.")
         job = until_ended(client, job["id"], limit)
+        from spotsurfer.cli.commands.home import come_home
+
+        come_home(client, [job["id"]])
     spec = job["spec"]
     if spec["secrets"]:
         how = (
@@ -265,6 +277,9 @@ def submit(  # noqa: PLR0913 - one parameter an option
 
 def send(client: Client, request: JobRequest) -> Json:
     """Upload the inputs and create the job; a failure leaves nothing half-made."""
+    from spotsurfer.home import bring, expect
+
+    request = replace(request, spec=bring(client, request.spec, tell))
     job = str(client.post("/v1/ids", {"name": request.spec.name})["job"])
     secrets = {name: base64.b64encode(value).decode() for name, value in request.secrets.items()}
     body = {"spec": spec_body(request.spec), "modes": request.modes, **({"secrets": secrets} if secrets else {})}
@@ -272,7 +287,9 @@ def send(client: Client, request: JobRequest) -> Json:
         with _progress(request.inputs) as sent:
             for file in request.inputs:
                 client.upload(job_path(job, "inputs", file.path), _pieces(file, sent), file.size)
-        return client.put(job_path(job), body)
+        made = client.put(job_path(job), body)
+        expect(client, [made])
+        return made
     except BaseException:
         try:
             client.delete(job_path(job, "inputs"))
