@@ -8,13 +8,15 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from spotsurfer.common.backoff import backoff_seconds
 from spotsurfer.home import logs
 from spotsurfer.home.book import Awaited, Book
 from spotsurfer.home.deliver import Pass, deliver
+from spotsurfer.model import arrays
 from spotsurfer.model.errors import NoController
+from spotsurfer.model.job import JobId, JobSpec
 from spotsurfer.ports.clock import SystemClock
 from spotsurfer.web.client import Client, Json
 
@@ -23,26 +25,33 @@ AWAY_SECONDS = (2.0, 60.0)  # while no controller answers
 LOG = "courier.log"
 
 
-def expect(client: Client, views: Iterable[Json], *, book: Book | None = None, start: bool = True) -> None:
-    """Note submitted jobs (as the API shows them) with a home or files for their output, and start the courier.
+def expect(client: Client, made: Iterable[tuple[JobSpec, Json]], *, book: Book | None = None, start: bool = True) -> None:
+    """Note submitted jobs, each as its specification and the controller's answer to it, and start the courier.
 
-    Jobs that have none of these are left out. `start`: False for programs that call `deliver` themselves.
+    The answer is that of PUT /v1/jobs/{job}, or one of the list of POST /v1/jobs; of an array all tasks are noted. Jobs without
+    a home or files for their output are left out. `start`: False for programs that call `deliver` themselves.
     """
-    book, now_ns = book or Book(), int(SystemClock().now().timestamp() * 1e9)
-    wanted = [a for v in views if (a := _awaited(client.place, v, now_ns)) is not None]
-    if not wanted:
+    now_ns = int(SystemClock().now().timestamp() * 1e9)
+    wanted = [
+        a for spec, answer in made if spec.home or spec.stdout or spec.stderr for a in _awaited(client, spec, answer, now_ns)
+    ]
+    if wanted:
+        book = book or Book()
+        book.expect(wanted)
+        if start:
+            ensure(client, book)
+
+
+def _awaited(client: Client, spec: JobSpec, answer: Json, now_ns: int) -> Iterator[Awaited]:
+    if not (spec.home or spec.stdout or spec.stderr):
         return
-    book.expect(wanted)
-    if start:
-        ensure(client, book)
-
-
-def _awaited(place: str, view: Json, now_ns: int) -> Awaited | None:
-    spec = view["spec"]
-    if not (spec["home"] or spec["stdout"] or spec["stderr"]):
-        return None
-    one = Awaited(view["id"], place, spec["home"], spec["stdout"], spec["stderr"], spec["output_append"], now_ns)
-    return logs.with_paths(one, view)
+    job, number = JobId(str(answer.get("array") or answer.get("id") or answer["job"])), int(answer["number"])
+    tasks = arrays.read_array(spec.array).tasks if spec.array else [None]
+    for task in tasks:
+        id = job if task is None else arrays.task_id(job, task)
+        facts = {"number": number, "task": task, "job": id, "name": spec.name}
+        out, err = (logs.expanded(path, facts) for path in (spec.stdout, spec.stderr))
+        yield Awaited(id, client.place, spec.home, out, err, spec.output_append, now_ns)
 
 
 def lock_name(place: str) -> str:

@@ -73,7 +73,7 @@ def at_home(job: str, book: Book | None = None) -> bool:
 def _views(client: Client, ids: list[str]) -> dict[str, Json | None]:
     if len(ids) > FEW:
         wanted = set(ids)
-        return {v["id"]: v for v in client.get("/v1/jobs")["jobs"] if v["id"] in wanted}
+        return {v["id"]: v for v in client.get("/v1/brief")["jobs"] if v["id"] in wanted}
     found: dict[str, Json | None] = {}
     for job in ids:
         try:
@@ -90,6 +90,8 @@ def _one(client: Client, book: Book, one: Awaited, view: Json | None, done: Pass
         done.home += book.jobs([one.job])
         return
     ended = view["state"] in ENDED
+    if ended and "attempts" not in view:
+        view = client.get(job_path(one.job))
     if view["state"] != "queued":
         done.printed |= logs.write(client, book, one, view, last=ended)
     if not ended:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 
 from spotsurfer.home.book import Awaited, Book
@@ -17,16 +17,14 @@ from spotsurfer.web.client import Client, Json, job_path
 
 PLACE = ("out", "err", "times")
 FULL_BYTES = 1 << 19  # after an answer of so much there is probably more
-PATTERN = re.compile(r"\{(number|task|job|name|owner)(?::([0-9]{1,2}))?\}")
+PATTERN = re.compile(r"\{(number|task|job|name)(?::([0-9]{1,2}))?\}")
 
 
-def expanded(pattern: str, view: Json) -> str:
-    """A path with "{number}", "{task}", "{job}", "{name}", "{owner}" replaced; "{task:4}" fills up with zeros."""
-    values = {"number": view.get("number"), "task": view.get("task"), "job": view["id"], "name": view["spec"]["name"]}
-    values["owner"] = view.get("owner")
+def expanded(pattern: str, facts: Mapping[str, object]) -> str:
+    """A path with "{number}", "{task}", "{job}" and "{name}" replaced by these facts; "{task:4}" fills up with zeros."""
 
     def one(found: re.Match[str]) -> str:
-        value = values[found[1]]
+        value = facts[found[1]]
         return "" if value is None else str(value).replace("/", "_").zfill(int(found[2] or 0))
 
     return PATTERN.sub(one, pattern)
@@ -96,8 +94,3 @@ def _put(path: Path, at: int, data: bytes) -> int:
         return at
     finally:
         os.close(fd)
-
-
-def with_paths(one: Awaited, view: Json) -> Awaited:
-    """The job with the paths of its output as they are for it."""
-    return replace(one, stdout=expanded(one.stdout, view), stderr=expanded(one.stderr, view))

@@ -16,6 +16,7 @@ from support.fleet import MARKS, PROGRAM, Fleet, expected, fleet
 from spotsurfer.home import at_home, bring, deliver, expect
 from spotsurfer.home.book import Book
 from spotsurfer.model.job import JobSpec
+from spotsurfer.web.submitting import spec_body
 
 pytestmark = MARKS
 # The chain of hashes, which works in its folder by absolute paths alone.
@@ -42,14 +43,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def submit(world: Fleet, home: Path, steps: int, book: Book, **more: object) -> str:
+def submit(world: Fleet, home: Path, steps: int, book: Book) -> str:
     words = ("/usr/bin/python3", f"{home}/program.py", str(steps), "0.05")
     own = JobSpec("wf", words, home=str(home), stdout=f"{home}/log.txt", environment={"WF": str(home)}, memory_bytes=1 << 29)
     spec = bring(world.client, own, book=book)
     job = str(world.client.post("/v1/ids", {"name": "wf"})["job"])
-    body = {"name": "wf", "command": words, "environment": {"WF": str(home)}, "memory_bytes": 1 << 29, "home": str(home)}
-    body |= {"home_tree": spec.home_tree, "home_exclude": spec.home_exclude, "stdout": spec.stdout, **more}
-    expect(world.client, [world.client.put(f"/v1/jobs/{job}", {"spec": body, "modes": {}})], book=book, start=False)
+    made = world.client.put(f"/v1/jobs/{job}", {"spec": spec_body(spec), "modes": {}})
+    expect(world.client, [(spec, made)], book=book, start=False)
     return job
 
 
@@ -74,7 +74,19 @@ def test_it_works_in_the_same_path_over_a_move_and_a_reclaim_and_comes_home(worl
 
 
 def test_a_cancelled_job_brings_home_what_it_made_and_the_courier_does_it(world: Fleet, home: Path) -> None:
-    words = [sys.executable, "-m", "spotsurfer", "--config", str(world.config), "submit", "--home", ".", "--json", "--mem", "512M"]
+    words = [
+        sys.executable,
+        "-m",
+        "spotsurfer",
+        "--config",
+        str(world.config),
+        "submit",
+        "--home",
+        ".",
+        "--json",
+        "--mem",
+        "512M",
+    ]
     script = "echo half > made.txt; rm old.txt; echo begun; exec sleep 600"
     done = subprocess.run([*words, "--", "sh", "-c", script], cwd=home, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,21 +17,13 @@ from spotsurfer.cli.follow import until_ended, verdict
 from spotsurfer.cli.printing import complain, console, is_quiet, money, put, put_json, table, tell
 from spotsurfer.common.units import counted
 from spotsurfer.common.units import size as human_size
-from spotsurfer.model.errors import Conflict, InputMissing, NoCapacity, SpotsurferError, UsageError
-from spotsurfer.model.job import JobSpec
-from spotsurfer.web.client import PIECE_BYTES, Client, Json, job_path
+from spotsurfer.model.errors import Conflict, NoCapacity, SpotsurferError, UsageError
+from spotsurfer.web.client import Client, Json, job_path
+from spotsurfer.web.submitting import request_body, spec_body, upload
 
 if TYPE_CHECKING:
     from spotsurfer.jobspec.parse import JobRequest
     from spotsurfer.jobspec.uploads import InputFile
-
-
-# ---- JSON bodies: values to JSON without the web framework, because the command line must start quickly.
-
-
-def spec_body(spec: JobSpec) -> Json:
-    """A specification as the API takes it; a test compares its field names with the API's."""
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(spec).items()}
 
 
 # ---- GPU notes: what saving a job with GPUs costs, and on which machines it may fail.
@@ -146,6 +137,12 @@ HomeFiles = Annotated[list[str] | None, typer.Option("--home-file", help="Only t
 Priority = Annotated[
     str | None, typer.Option(help="low, normal, high or a number; matters where limits leave no room.", show_default=False)
 ]
+Array = Annotated[str | None, typer.Option(help="Tasks, like 1-1000%50; {task} is the number of each.", show_default=False)]
+After = Annotated[list[str] | None, typer.Option(help="afterok:JOB, afterany:JOB, … or singleton; repeatable.")]
+Begin = Annotated[str | None, typer.Option(help="Not before: a time with a zone, or e.g. 2h from now.", show_default=False)]
+TimeLimit = Annotated[
+    str | None, typer.Option(help="So long it may run, on all machines together, e.g. 2h.", show_default=False)
+]
 Types = Annotated[list[str] | None, typer.Option("--type", help="Machine type or wildcard, like 'm6i.*'; repeatable.")]
 
 
@@ -161,6 +158,8 @@ def add(app: typer.Typer) -> None:
             "spotsurfer submit --cpu 2 --mem 4G --in reads.fq --out 'contigs/*.fa' -- megahit -t 2 -r reads.fq -o contigs",
             "spotsurfer submit answer.toml --priority high",
             "spotsurfer submit --home . --cpu 4 --mem 8G -- make -j4 report.pdf",
+            "spotsurfer submit sweep.toml --array 1-1000%50",
+            "spotsurfer submit merge.toml --after afterok:sweep-3fa1b2",
             "spotsurfer submit train.toml --gpus 2 --gpu H100 --dry-run",
             "spotsurfer submit --cpu 1 --mem 1G -- sh -c 'sort big.txt > sorted.txt'",
             "spotsurfer submit --image docker://registry.example/tools/bwa:0.7 --in reads.fq -- bwa index reads.fq",
@@ -205,6 +204,10 @@ def submit(  # noqa: PLR0913 - one parameter an option
     suspend_after: SuspendAfter = None,
     stuck_after: StuckAfter = None,
     priority: Priority = None,
+    array: Array = None,
+    after: After = None,
+    begin: Begin = None,
+    time_limit: TimeLimit = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be launched, and why.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Follow it to its end; 16 if it fails, 41 if it is held.")] = False,
     timeout: Annotated[
@@ -244,6 +247,7 @@ def submit(  # noqa: PLR0913 - one parameter an option
     if timeout is not None and not wait:
         raise UsageError("--timeout says how long --wait waits: give both.")
     given |= {"ports": ports, "idle.suspend_after": suspend_after, "stuck_after": stuck_after, "priority": priority}
+    given |= {"array": array, "after": after, "begin": begin, "time_limit": time_limit}
     limit = None if timeout is None else timeout_seconds(timeout)
     request, client = _request(jobfile, given), SESSION.client()
     if dry_run:
@@ -281,15 +285,10 @@ def send(client: Client, request: JobRequest) -> Json:
 
     request = replace(request, spec=bring(client, request.spec, tell))
     job = str(client.post("/v1/ids", {"name": request.spec.name})["job"])
-    secrets = {name: base64.b64encode(value).decode() for name, value in request.secrets.items()}
-    body = {"spec": spec_body(request.spec), "modes": request.modes, **({"secrets": secrets} if secrets else {})}
     try:
         with _progress(request.inputs) as sent:
-            for file in request.inputs:
-                client.upload(job_path(job, "inputs", file.path), _pieces(file, sent), file.size)
-        made = client.put(job_path(job), body)
-        expect(client, [made])
-        return made
+            upload(client, job, request, sent)
+        made = client.put(job_path(job), request_body(request))
     except BaseException:
         try:
             client.delete(job_path(job, "inputs"))
@@ -298,6 +297,8 @@ def send(client: Client, request: JobRequest) -> Json:
         except SpotsurferError:
             complain(f"Whether it was submitted is not known: `spotsurfer show {job}` says so.")
         raise
+    expect(client, [(request.spec, made)])
+    return made
 
 
 def _request(jobfile: Path | None, options: dict[str, object]) -> JobRequest:
@@ -344,13 +345,3 @@ def _progress(inputs: list[InputFile]) -> Iterator[Callable[[int], None]]:
     with bar:
         task = bar.add_task("uploading", total=total)
         yield lambda count: bar.advance(task, count)
-
-
-def _pieces(file: InputFile, sent: Callable[[int], None]) -> Iterator[bytes]:
-    try:
-        with file.source.open("rb") as opened:
-            while piece := opened.read(PIECE_BYTES):
-                yield piece
-                sent(len(piece))
-    except OSError as e:
-        raise InputMissing(f"Input {file.source} can't be read: {e.strerror}.") from None
