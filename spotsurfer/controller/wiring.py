@@ -163,6 +163,7 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         engine=engine,
         clock=clock,
         clouds=clouds,
+        store=store,
         stores={p.name: boots.get(p.name, store) for p in clouds},
         secret_of=key.access_secret_of,
         lead=leadership.check,
@@ -172,6 +173,7 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
     observer.silent_from = renewals.silent_from
     renewing = Repeated("renewals", renewals.look, RENEWALS_SECONDS, "access.failed", renewals.stopping, at_once=True)
     hooks = Hooks(engine, clock, settings.hooks.on_end)
+    homes = HomeFolders(engine, store, own.data_dir / "uploads")
     apply = Apply(
         engine=engine,
         clouds=clouds,
@@ -185,6 +187,7 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         launched=renewing.poke,
         spent=lambda job: observer.costs.of_job(job),  # a reload of [costs] puts others in their place
         nudge=logins.nudge,
+        follow=homes.follow,
         first_cooldown_seconds=settings.limits.cooldown_seconds,
         lease_seconds=limits.lease_seconds,
     )
@@ -256,7 +259,7 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         submission=submission,
         checkpoint_api=CheckpointApi(checkpoints, collection, forks, rehearsals, operations),
         partials=Partials(engine, store, reports),
-        homes=HomeFolders(engine, store, own.data_dir / "uploads"),
+        homes=homes,
         images=ImageDigests(store),
         logins=logins,
         scope_budgets=scope_budgets,

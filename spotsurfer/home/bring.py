@@ -91,7 +91,7 @@ def _lacks(client: Client, home: str, digests: list[str]) -> list[str]:
 
 
 def _place(home: str, sha256: str) -> str:
-    return f"/v1/homes/files/{sha256}?{urlencode({'home': home})}"
+    return f"/v1/homes/files?{urlencode({'home': home, 'sha256': sha256})}"
 
 
 def _pieces(source: Path, entry: HomeEntry) -> Iterator[bytes]:

@@ -249,6 +249,13 @@ def succeeded(connection: Connection, name: str, most: int) -> list[Job]:
     return [job_from_row(r) for r in connection.execute(query.order_by(J.c.ended_at.desc()).limit(most)).mappings()]
 
 
+def ended_in_home(connection: Connection, job: Job) -> list[Job]:
+    """Jobs of the same owner and folder that ended after this one was submitted, in the order of their ends."""
+    same = (J.c.owner == job.owner) & (J.c.spec["home"].as_string() == job.spec.home) & (J.c.id != job.id)
+    over = J.c.state.in_([str(s) for s in ENDED]) & (J.c.ended_at >= text_of(job.submitted_at))
+    return [job_from_row(r) for r in connection.execute(select(J).where(same, over).order_by(J.c.ended_at)).mappings()]
+
+
 def open_jobs(connection: Connection) -> list[Job]:
     """Jobs that have not ended, or still have machines."""
     return [job_from_row(r) for r in connection.execute(OPEN).mappings()]

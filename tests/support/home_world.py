@@ -107,8 +107,8 @@ class HomeWorld:
 
     def upload(self, path: str, pieces: Iterator[bytes], size: int) -> None:
         self.before(f"PUT {path}")
-        parts = urlsplit(path)
-        self.homes.upload_home(parse_qs(parts.query)["home"][0], parts.path.rpartition("/")[2], pieces, size, OWNER)
+        query = parse_qs(urlsplit(path).query)
+        self.homes.upload_home(query["home"][0], query["sha256"][0], pieces, size, OWNER)
         self.sent.append(path)
 
     def framed(self, path: str, **place: int) -> tuple[list[tuple[Json, bytes]], Json]:

@@ -114,6 +114,7 @@ class Submission:
         for id, one in {_alike(one.spec): (id, one) for id, one in jobs.items()}.values():
             self._check_size(one.spec)
             self._check_inputs(id, one.spec)
+            self._check_home(one.spec, owner)
         bags = [self.vault.sealed(id, one.spec, dict(one.secrets)) for id, one in jobs.items()]
         with self._settling:
             return self._submit(jobs, bags, owner, within)
@@ -205,6 +206,15 @@ class Submission:
             self.check_rights(job, inputs_of(Job(job, spec, JobState.QUEUED, 1, self.clock.now())))
         except Invalid as e:
             raise JobFileError(str(e)) from e
+
+    def _check_home(self, spec: JobSpec, owner: str) -> None:
+        """Raises InputMissing if the tree of its folder was not sent."""
+        key = object_keys.home_file_key(object_keys.home_scope(owner, spec.home), spec.home_tree) if spec.home_tree else ""
+        try:
+            if key and self.store.get_range(key, 0, 1) is None:
+                raise InputMissing(f"the list of the folder {spec.home} was not sent; submit again")
+        except StoreError as e:
+            raise store_trouble(e) from e
 
     def _check_size(self, spec: JobSpec) -> None:
         offers = self.offers()
