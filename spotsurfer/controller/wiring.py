@@ -31,6 +31,7 @@ from spotsurfer.controller.checkpoints.rehearsal import Rehearsals
 from spotsurfer.controller.jobs.commands import FRONT, Commands
 from spotsurfer.controller.jobs.end_hooks import Hooks
 from spotsurfer.controller.jobs.exposed_ports import FrontDoors, Sources
+from spotsurfer.controller.jobs.home_folders import HomeFolders
 from spotsurfer.controller.jobs.licences import LicencePools
 from spotsurfer.controller.jobs.partial_outputs import Partials
 from spotsurfer.controller.jobs.rightsizing import Sizes
@@ -165,6 +166,7 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         engine=engine,
         clock=clock,
         clouds=clouds,
+        store=store,
         stores={p.name: boots.get(p.name, store) for p in clouds},
         secret_of=key.access_secret_of,
         lead=leadership.check,
@@ -174,6 +176,7 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
     observer.silent_from = renewals.silent_from
     renewing = Repeated("renewals", renewals.look, RENEWALS_SECONDS, "access.failed", renewals.stopping, at_once=True)
     hooks = Hooks(engine, clock, settings.hooks.on_end)
+    homes = HomeFolders(engine, store, own.data_dir / "uploads")
     apply = Apply(
         engine=engine,
         clouds=clouds,
@@ -187,6 +190,7 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         launched=renewing.poke,
         spent=lambda job: observer.costs.of_job(job),  # a reload of [costs] puts others in their place
         nudge=logins.nudge,
+        follow=homes.follow,
         first_cooldown_seconds=settings.limits.cooldown_seconds,
         lease_seconds=limits.lease_seconds,
     )
@@ -264,6 +268,7 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         submission=submission,
         checkpoint_api=CheckpointApi(checkpoints, collection, forks, rehearsals, operations),
         partials=Partials(engine, store, reports),
+        homes=homes,
         images=ImageDigests(store),
         logins=logins,
         scope_budgets=scope_budgets,

@@ -305,6 +305,13 @@ def jobs_of(connection: Connection, ids: Sequence[JobId], spoilt: dict[JobId, st
     return _jobs(connection, select(J).where(J.c.id.in_(list(ids))).order_by(J.c.submitted_at, J.c.id), spoilt)
 
 
+def ended_in_home(connection: Connection, job: Job) -> list[Job]:
+    """Jobs of the same owner and folder that ended after this one was submitted, in the order of their ends."""
+    same = (J.c.owner == job.owner) & (J.c.spec["home"].as_string() == job.spec.home) & (J.c.id != job.id)
+    over = J.c.state.in_([str(s) for s in ENDED]) & (J.c.ended_at >= text_of(job.submitted_at))
+    return [job_from_row(r) for r in connection.execute(select(J).where(same, over).order_by(J.c.ended_at)).mappings()]
+
+
 def open_jobs(connection: Connection) -> list[Job]:
     """Jobs that have not ended, or still have machines, but for those with a row that can't be decoded."""
     return _jobs(connection, OPEN, None)

@@ -45,6 +45,7 @@ LOST = {
     "size_cpus_min": "`[size]`", "size_cpus_max": "`[size]`", "size_parameters": "`[size]`",
     "array": "`array`", "after": "`after`", "begin": "`begin`", "time_limit_seconds": "`time_limit`",
     "warn_signal": "`[warn]`", "warn_seconds": "`[warn]`",
+    "home_files": "`home_files`", "stdout": "`stdout`", "stderr": "`stderr`", "output_append": "`output_append`",
     "secrets_in_plain_images": "`secrets_in_plain_images`",
 }  # fmt: skip
 # Each value is another one than the default.
@@ -80,6 +81,9 @@ FULL = JobSpec(
     entry_point=("sh",),
     devices=("nvidia.com/gpu=all",),
     ports=(JobPort("port-80", 80),),
+    home="/home/ada/wf",
+    home_exclude=(".git",),
+    home_tree="0" * 64,
 )
 
 

@@ -210,6 +210,9 @@ class FakeEngine:
     def bring_back(self, image: Manifest) -> None:
         self._trip(f"brought back {image.id}")
 
+    def end(self) -> None:
+        """Its files are nowhere anyway."""
+
     def settle(self, committed: bool) -> None:
         self._trip("settle")
         if committed:

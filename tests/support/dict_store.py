@@ -47,6 +47,10 @@ class DictStore:
         self.put(key, data)
         return len(data)
 
+    def copy(self, source: str, target: str) -> None:
+        self.before("copy", target)
+        self.objects[target] = self.objects[source]
+
     def get(self, key: str) -> bytes | None:
         self.before("get", key)
         return self.objects.get(key)

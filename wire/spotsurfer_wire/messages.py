@@ -215,6 +215,10 @@ class Spec:
     kill_wait_seconds: float = 30.0  # from TERM to KILL at its limit
     warn_signal: str = ""  # sent to all its processes before the limit; "" = none
     warn_seconds: float = 60.0  # so long before
+    home: str = ""  # absolute path of the folder on the submit host that is the job's working folder; "" = none
+    home_scope: str = ""  # see `object_keys.home_scope`
+    home_tree: str = ""  # SHA-256 of the tree that it begins with; "" = it begins empty
+    home_exclude: list[str] = field(default_factory=list)  # what neither came along nor comes home, see `home_tree.excluded`
     rehearses: str = ""  # the job that this one is a rehearsal of, for a controller that lost its database; "" = it is none
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -76,25 +77,11 @@ class Submission:
         key = object_keys.input_key(self._check_id(job), _inside(path))
         if self._exists(job):
             raise Conflict(f"job {job} was submitted already: its inputs can't change")
-        with self._spooled(path, data, size) as spool:
+        with spooled(self.spool_dir, f"input {path!r}", data, size) as spool:
             try:
                 self.store.put_file(key, Path(spool.name))
             except StoreError as e:
-                raise _store_trouble(e) from e
-
-    @contextmanager
-    def _spooled(self, path: str, data: Iterator[bytes], size: int) -> Iterator[IO[bytes]]:
-        """The upload in a local file: an input may exceed memory, and an incomplete one must never reach the store."""
-        try:
-            self.spool_dir.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=self.spool_dir) as spool:
-                came = sum(spool.write(piece) for piece in data)
-                spool.flush()
-                if came != size:
-                    raise InputMissing(f"input {path!r} changed while it was read: {size} bytes announced, {came} came")
-                yield spool
-        except OSError as e:
-            raise DiskFull(f"{self.spool_dir}: the upload can't be kept ({e.strerror}); free some space") from e
+                raise store_trouble(e) from e
 
     def discard(self, job: JobId) -> None:
         """Remove the uploads of a job that was never submitted, and never will be. Raises Conflict if it was submitted."""
@@ -106,7 +93,7 @@ class Submission:
             try:
                 self.store.delete(x.key for x in self.store.list(prefix))
             except StoreError as e:
-                raise _store_trouble(e) from e
+                raise store_trouble(e) from e
 
     def submit(
         self,
@@ -133,6 +120,7 @@ class Submission:
             self._check_size(one.spec)
             self.check_licences(one.spec)
             self._check_inputs(id, one.spec)
+            self._check_home(one.spec, owner)
         bags = [self.vault.sealed(id, one.spec, dict(one.secrets)) for id, one in jobs.items()]
         with self._settling:
             return self._submit(jobs, bags, owner, within)
@@ -147,9 +135,9 @@ class Submission:
             conditions = resolved(connection, jobs, within)
         try:
             with ThreadPoolExecutor(WRITERS) as pool:
-                list(pool.map(self._store_one, jobs, jobs.values(), bags))
+                list(pool.map(partial(self._store_one, owner), jobs, jobs.values(), bags))
         except StoreError as e:
-            raise _store_trouble(e) from e
+            raise store_trouble(e) from e
         now = self.clock.now()
         with self.engine.begin() as connection:
             made = [rows.add_jobs(connection, rows_of(id, one.spec, now, owner)) for id, one in jobs.items()]
@@ -159,9 +147,9 @@ class Submission:
             timeline.add_many(connection, told)
         return made
 
-    def _store_one(self, id: JobId, new: NewJob, bag: bytes | None) -> None:
+    def _store_one(self, owner: str, id: JobId, new: NewJob, bag: bytes | None) -> None:
         self.specifications.lock_away(id, bag)
-        self.specifications.write(id, new.spec, new.modes)
+        self.specifications.write(id, new.spec, new.modes, owner)
 
     def _check_inputs(self, job: JobId, spec: JobSpec) -> None:
         for fetch in spec.fetches:
@@ -175,6 +163,15 @@ class Submission:
             self.check_rights(job, inputs_of(Job(job, spec, JobState.QUEUED, 1, self.clock.now())))
         except Invalid as e:
             raise JobFileError(str(e)) from e
+
+    def _check_home(self, spec: JobSpec, owner: str) -> None:
+        """Raises InputMissing if the tree of its folder was not sent."""
+        key = object_keys.home_file_key(object_keys.home_scope(owner, spec.home), spec.home_tree) if spec.home_tree else ""
+        try:
+            if key and self.store.get_range(key, 0, 1) is None:
+                raise InputMissing(f"the list of the folder {spec.home} was not sent; submit again")
+        except StoreError as e:
+            raise store_trouble(e) from e
 
     def _check_size(self, spec: JobSpec) -> None:
         offers = self.offers()
@@ -217,6 +214,21 @@ class Submission:
         return True
 
 
+@contextmanager
+def spooled(folder: Path, what: str, data: Iterator[bytes], size: int) -> Iterator[IO[bytes]]:
+    """The upload in a local file: an input may exceed memory, and an incomplete one must never reach the store."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder) as spool:
+            came = sum(spool.write(piece) for piece in data)
+            spool.flush()
+            if came != size:
+                raise InputMissing(f"{what} changed while it was read: {size} bytes announced, {came} came")
+            yield spool
+    except OSError as e:
+        raise DiskFull(f"{folder}: the upload can't be kept ({e.strerror}); free some space") from e
+
+
 def _alike(spec: JobSpec) -> str:
     """Jobs of a batch that are alike in this are checked once."""
     return repr(replace(spec, name="", command=(), environment={}, tags={}, outputs=(), array="", after=(), steps=()))
@@ -243,7 +255,8 @@ def _inside(path: str) -> str:
     return path
 
 
-def _store_trouble(e: StoreError) -> DiskFull | StoreUnwritable:
+def store_trouble(e: StoreError) -> DiskFull | StoreUnwritable:
+    """What is said of a store that failed."""
     if isinstance(e, StoreFull):
         return DiskFull(f"the store is full: {e}; free some space")
     return StoreUnwritable(f"the store can't be written or read: {e}; check store.url and its rights")
