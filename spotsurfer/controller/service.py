@@ -100,6 +100,7 @@ class ControllerService:
         self.resume = self.commands.resume
         self.cancel = self.commands.cancel
         self.move = self.commands.move
+        self.signal = self.commands.signal
         self.checkpoint = self.commands.checkpoint
         self.go_back = self.commands.go_back
         self.prioritize = self.commands.prioritize

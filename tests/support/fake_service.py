@@ -319,6 +319,10 @@ class FakeService:
         self.on_move(found.id, number)
         return number
 
+    def signal(self, job: JobId, name: str) -> int:
+        self.change(self._open(job).id, signal=name)
+        return 1
+
     def checkpoint(self, job: JobId) -> int:
         found = self._open(job)
         self.on_checkpoint(found.id, 4)

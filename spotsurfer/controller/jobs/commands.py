@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -17,6 +18,7 @@ from spotsurfer.model.job import (
     ENDED,
     HOLDS,
     PRIORITY_MAX,
+    SIGNALS,
     HeldBy,
     Job,
     JobId,
@@ -38,6 +40,7 @@ from spotsurfer.state.jobs import Selection
 from spotsurfer.store.head_logs import HeadLogs, chosen
 
 TRIES = 5
+SIGNAL = re.compile(r"(?:[BS]:)?(?:KILL|STOP|" + "|".join(SIGNALS) + ")")
 AtOnce = Callable[[Connection, Selection, datetime], list[JobId]]
 ENDINGS = {JobState.SUCCEEDED: "has succeeded", JobState.FAILED: "has failed", JobState.CANCELLED: "was cancelled"}
 USER, FRONT = "its user", "a connection to its front"
@@ -115,6 +118,7 @@ class Commands:
             exit_code=None,
             resumed_at=self._clock.now(),
             ended_at=None,
+            ended_by="",
             rewind=Rewind(checkpoint, head.number),
         )
         with self._engine.begin() as connection:
@@ -190,6 +194,21 @@ class Commands:
             return replace(row, partials_asked=row.partials_asked + 1)
 
         return self._change(job, "outputs so far", change).partials_asked
+
+    def signal(self, job: str, name: str) -> int:
+        """Send a signal to its processes; of an array to those of all tasks that run. The number of the request."""
+        if not SIGNAL.fullmatch(name):
+            raise UsageError(f"the signal is {name!r}, expected one like USR1, or B:USR1 for its command alone")
+
+        def one(id: str) -> Job:
+            return self._change(id, f"signal {name}", change)
+
+        def change(row: Job) -> Job:
+            self._running(row)
+            return replace(row, signals_asked=row.signals_asked + 1, signal=name)
+
+        none: AtOnce = lambda *_: []  # noqa: E731
+        return (self._tasks(job, f"signal {name}", none, one) or one(job)).signals_asked
 
     def prioritize(self, job: str, priority: int) -> Job:
         """Set its priority from now on, for when limits leave no room for all jobs. UsageError out of range."""
