@@ -53,6 +53,8 @@ job = Table(
     Column("waits_for", String, nullable=False, server_default=""),  # before it may have its first machine: state/queue.py
     Index("ix_job_array", "array", "state", "submitted_at"),
     Index("ix_job_name", "name", "owner"),
+    Index("ix_job_limited", "state", "wish", "waits_for", "array", "array_limit"),
+    Index("ix_job_pressing", "pressing", "state"),
     Index("ix_job_queue", "state", "wish", "waits_for", "shape", "priority", "submitted_at", "id"),
 )
 

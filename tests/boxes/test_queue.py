@@ -45,3 +45,22 @@ def test_tasks_share_their_inputs_and_others_wait_for_them(world: Fleet) -> None
 
 
 KINDS = (("any", "afterany"), ("ok", "afterok"))
+
+
+def test_a_job_is_told_of_its_time_limit_and_ended_by_it(world: Fleet) -> None:
+    script = "trap 'echo warned' USR1; trap 'echo told > told.txt; exit 0' TERM; while :; do sleep 0.1; done"
+    limits = {"time_limit_seconds": 6.0, "warn_signal": "B:USR1", "warn_seconds": 3.0}
+    spec = {"name": "long", "command": ["sh", "-c", script], "outputs": ["told.txt"], "memory_bytes": 1 << 29, **limits}
+    (made,) = world.client.post("/v1/jobs", {"jobs": [{"spec": spec}]})["jobs"]
+    job = world.wait_end(made["job"])
+    assert (job["state"], job["ended_by"], job["reason"]) == ("failed", "time limit", "it was ended by its time limit")
+    assert (result(world, job["id"], "told.txt"), world.output(job["id"])) == ("told\n", "warned\n")
+
+
+def test_a_signal_reaches_the_job(world: Fleet) -> None:
+    spec = {"name": "deaf", "command": ["sh", "-c", "trap 'echo heard; exit 4' USR2; while :; do sleep 0.1; done"]}
+    (made,) = world.client.post("/v1/jobs", {"jobs": [{"spec": {**spec, "memory_bytes": 1 << 29}}]})["jobs"]
+    world.wait_state(made["job"], "running")
+    world.client.post(f"/v1/jobs/{made['job']}/signal", {"signal": "B:USR2"})
+    job = world.wait_end(made["job"])
+    assert (job["state"], job["exit_code"], job["ended_by"], world.output(job["id"])) == ("failed", 4, "", "heard\n")

@@ -42,4 +42,6 @@ def upgrade() -> None:
     op.create_index("ix_job_number", "job", ["number"])
     op.create_index("ix_job_array", "job", ["array", "state", "submitted_at"])
     op.create_index("ix_job_name", "job", ["name", "owner"])
+    op.create_index("ix_job_limited", "job", ["state", "wish", "waits_for", "array", "array_limit"])
+    op.create_index("ix_job_pressing", "job", ["pressing", "state"])
     op.create_index("ix_job_queue", "job", ["state", "wish", "waits_for", "shape", "priority", "submitted_at", "id"])
