@@ -18,7 +18,7 @@ from spotsurfer.controller.checkpoints.checkpoint_api import CheckpointApi
 from spotsurfer.controller.history import cost_reports
 from spotsurfer.controller.history.spot_availability import KEPT
 from spotsurfer.controller.history.usage import lately
-from spotsurfer.controller.jobs.brief import jobs_brief
+from spotsurfer.controller.jobs.brief import jobs_brief, why_it_waits
 from spotsurfer.controller.jobs.commands import NO_OUTPUTS, Commands
 from spotsurfer.controller.jobs.exposed_ports import port_statuses
 from spotsurfer.controller.jobs.partial_outputs import Partials
@@ -59,6 +59,7 @@ from spotsurfer.ports.service import (
 )
 from spotsurfer.state import exposed_ports, figures, observations, timeline, usage_history
 from spotsurfer.state import jobs as rows
+from spotsurfer.state.brief import with_machines
 from spotsurfer.state.remembered_rows import RememberedRows
 from spotsurfer.store import job_output
 from spotsurfer.store.agent_reports import ImageDigests
@@ -150,7 +151,7 @@ class ControllerService:
     def info(self) -> Info:
         """The controller itself."""
         with self.engine.connect() as connection:
-            jobs = rows.open_jobs(connection)
+            jobs = with_machines(connection)
             found = self._known.attempts(connection, [j.id for j in jobs])
             ports = exposed_ports.taken(connection)
         limits = self.limits
@@ -214,7 +215,8 @@ class ControllerService:
             found = rows.attempts(connection, [one.id])[one.id]
             reports = observations.last_reports(connection, [one.id])
             ports = exposed_ports.all_listens(connection)
-        return self._status(one, found, reports, ports, self._head(one.id))
+            waits = "" if self.loop.note_of(one.id) else why_it_waits(connection, one)
+        return self._status(one, found, reports, ports, self._head(one.id), waits)
 
     def _head(self, job: str, *, fresh: bool = True) -> HeadSeen:
         try:
@@ -229,6 +231,7 @@ class ControllerService:
         reports: dict[tuple[str, int], Report],
         ports: Mapping[tuple[str, str], int],
         head: HeadSeen | None = None,
+        waits: str = "",
     ) -> JobStatus:
         """Asks neither database nor store, because a list calls it for every job. `head`: given for a single job."""
         costs = [self.observer.costs.of((a.job, a.number)) for a in attempts]
@@ -236,7 +239,7 @@ class ControllerService:
         return JobStatus(
             job=job,
             phase=phase(job, attempts),
-            note=self.loop.note_of(job.id) or job.reason,
+            note=self.loop.note_of(job.id) or waits or job.reason,
             level=job.spec.priority if job.state in ENDED else self.loop.level_of(job),
             attempts=[self._attempt(a, reports.get((a.job, a.number))) for a in attempts],
             checkpoint=seen.checkpoint,

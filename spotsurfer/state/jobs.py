@@ -218,7 +218,7 @@ def named_job(connection: Connection, name: str, owner: str | None = None) -> Jo
     if (match := SOME_TASKS.fullmatch(name)) is not None:
         named = and_(J.c.array == match[1], J.c.task.in_(read_array(match[2]).tasks))
     else:
-        named = or_(J.c.id == name, J.c.name == name, J.c.array == name)
+        named = or_(J.c.id == name, J.c.name == name, J.c.array == (name or "-"))
     query = _of(owner).where(named)
     query = query.order_by((J.c.id == name).desc(), ended, J.c.submitted_at.desc(), J.c.id)
     row = connection.execute(query.limit(1)).mappings().first()

@@ -97,3 +97,8 @@ def before(connection: Connection, job: JobId) -> int:
     earlier = or_(J.c.submitted_at < me.c.submitted_at, and_(J.c.submitted_at == me.c.submitted_at, J.c.id < me.c.id))
     waits = and_(me.c.id == job, me.c.state == str(JobState.QUEUED), me.c.wish == str(Wish.RUN))
     return connection.execute(select(func.count()).select_from(J).join(me, waits).where(QUEUED, same, earlier)).scalar_one()
+
+
+def gate_of(connection: Connection, job: JobId) -> str:
+    """What a queued job waits for before it may have its first machine; "" = nothing."""
+    return str(connection.execute(select(J.c.waits_for).where(J.c.id == job)).scalar() or "")
