@@ -299,6 +299,12 @@ def all_jobs(connection: Connection, owner: str | None = None) -> list[Job]:
     return [job_from_row(r) for r in rows]
 
 
+def with_objects(connection: Connection) -> list[Job]:
+    """Every job that may have something in the store: all but tasks that never had a machine."""
+    has = exists().where(A.c.job == J.c.id)
+    return [job_from_row(r) for r in connection.execute(select(J).where(or_(J.c.array == "", has))).mappings()]
+
+
 def succeeded(connection: Connection, name: str, most: int) -> list[Job]:
     """Jobs of this name that succeeded, the latest first."""
     query = select(J).where(and_(J.c.state == str(JobState.SUCCEEDED), J.c.name == name))

@@ -54,6 +54,7 @@ def add(app: typer.Typer) -> None:
         )
     )(move)
     app.command(epilog=examples("spotsurfer signal assembly-3f9a1c USR1"))(signal)
+    app.command(epilog=examples("spotsurfer wait assembly-3f9a1c", "spotsurfer wait sweep-3fa1b2 --timeout 2h"))(wait)
     suspends = ("spotsurfer suspend assembly-3f9a1c --wait", "spotsurfer suspend --tag run=7", "spotsurfer suspend --all")
     app.command(epilog=examples(*suspends))(suspend)
     resumes = (
@@ -158,6 +159,19 @@ def signal(
     """Send a signal to the processes of a job that runs."""
     answer = SESSION.client().post(job_path(job, "signal"), {"signal": name.removeprefix("SIG")})
     say({"job": job, **answer}, f"{job} is sent SIG{name.removeprefix('SIG')}.")
+
+
+def wait(
+    job: JobArgument,
+    timeout: Annotated[str | None, typer.Option("--timeout", help="Give up after so long; the job goes on.")] = None,
+) -> None:
+    """Wait until a job, or all tasks of an array, have ended; 16 if one failed, 41 if it is held."""
+    client, limit = SESSION.client(), None if timeout is None else timeout_seconds(timeout)
+    found = client.get(job_path(job))
+    several = found["array"] and job != found["id"]
+    end = follow.until_all_ended(client, found["array"], limit) if several else follow.until_ended(client, found["id"], limit)
+    put_json(end)
+    follow.verdict(end)
 
 
 def suspend(  # noqa: PLR0913 - one parameter an option

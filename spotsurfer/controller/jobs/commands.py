@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 from sqlalchemy import Connection, Engine
 
@@ -218,7 +219,10 @@ class Commands:
         def text(spec: JobSpec) -> str:
             return f"priority {priority} instead of {spec.priority}"
 
-        return self._retried(lambda: self._respecified(job, "another priority", text, priority=priority))
+        def one(id: str) -> Job:
+            return self._retried(lambda: self._respecified(id, "another priority", text, priority=priority))
+
+        return self._tasks(job, "another priority", partial(many_tasks.prioritize, priority=priority), one) or one(job)
 
     def set_budget(self, job: str, usd_micros: int | None) -> Job:
         """Set the limit of its total cost; None = no limit of its own. UsageError for an impossible amount."""
