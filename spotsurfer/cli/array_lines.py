@@ -35,8 +35,8 @@ def name(tasks: list[Json]) -> str:
 def row(tasks: list[Json], now: datetime) -> list[str]:
     """As a line of `list`: job, state, machine, cpu, saved by, unsaved, spent, age."""
     first = tasks[0]
-    state = STATES.get(str(first["phase"]), str(first["phase"]))
-    state += f", exit code {first['exit_code']}" if first["exit_code"] else ""
+    code = f", exit code {first['exit_code']}" if first["exit_code"] else ""
+    state = STATES.get(str(first["phase"]), str(first["phase"])) + code
     age = max((now - datetime.fromisoformat(first["submitted_at"])).total_seconds() // 1, 0.0)
     return [name(tasks), state, first["machine"] or "-", "-", "-", "-", "-", duration(age)]
 

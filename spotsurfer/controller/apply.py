@@ -246,7 +246,8 @@ class Apply:
             return lambda _: ("the head moved meanwhile: decided again", None)
 
         def record(c: Connection) -> tuple[str, Callable[[], None]]:
-            changes = {"from_checkpoint": head.checkpoint, "head_number": head.number}
+            asked = rows.load_job(c, action.job).signals_asked  # those were for processes that do not run here
+            changes = {"from_checkpoint": head.checkpoint, "head_number": head.number, "signals_told": asked}
             saved = self._step(c, attempt, AttemptEvent.EPOCH_GRANTED, action.reason, **changes)
             said = self._say(c, Kind.GRANTED, saved, f"owns the job, {action.reason}", checkpoint=head.checkpoint)
             return said, lambda: self.nudge(attempt)
@@ -254,9 +255,9 @@ class Apply:
         return record
 
     def _granting(self, action: Grant | GiveBack, nonce: str) -> Head:
-        cpu_seconds = head_log.contained_seconds(self.heads.log(action.job).entries, action.checkpoint)
+        made = head_log.commit_of(self.heads.log(action.job).entries, action.checkpoint)
         place = head_log.Place(action.after + 1, nonce, self.clock.now().isoformat())
-        return head_log.granted(place, action.attempt, action.checkpoint, action.sequence, cpu_seconds)
+        return head_log.granted(place, action.attempt, action.checkpoint, action.sequence, made)
 
     def _give_back(self, action: GiveBack) -> Effect:
         """Withdraw the order to drain first: otherwise the attempt drains again as soon as it has the job."""
@@ -281,6 +282,8 @@ class Apply:
         partial = max(action.partial, attempt.desired_partial)
         changes = {"desired_want": action.want, "desired_save": action.save_at_least, "desired_partial": partial}
         changes |= {"desired_sequence": attempt.desired_sequence + 1, "gave_way_to": action.gives_way_to}
+        if action.signal:
+            changes |= {"signals_told": action.signal_number, "signal": action.signal}
         told = replace(attempt, **changes)  # type: ignore[arg-type]
         self._tell(told, Want(action.want), action.reason, action.seconds_left, keep=action.keep)
 
@@ -315,7 +318,10 @@ class Apply:
 
     def _tell(self, a: Attempt, want: Want, why: str, seconds_left: float | None = None, *, keep: bool = False) -> None:
         """Write the agent's orders to its desired object in the store."""
-        told = Desired(a.desired_sequence, want, a.desired_save, seconds_left, why, a.desired_partial, a.pace_seconds, keep)
+        told = Desired(
+            *(a.desired_sequence, want, a.desired_save, seconds_left, why, a.desired_partial, a.pace_seconds, keep),
+            *(a.signals_told, a.signal),
+        )
         self.store.put(object_keys.desired_key(a.job, a.number), json_codec.encode(told))
 
     def _mark(self, c: Connection, action: Mark) -> str:
@@ -378,7 +384,13 @@ class Apply:
 
     def _end(self, c: Connection, action: EndJob) -> tuple[str, Callable[[], None] | None]:
         job = rows.load_job(c, action.job)
-        saved = rows.save_job(c, effects.job_after(job, action.event, action.reason, action.exit_code, self.clock.now()))
+        saved = rows.save_job(
+            c,
+            replace(
+                effects.job_after(job, action.event, action.reason, action.exit_code, self.clock.now()),
+                ended_by=action.ended_by,
+            ),
+        )
         data = {"state": str(saved.state), "exit_code": saved.exit_code, "usd_micros": self.spent(saved.id)}
         if saved.state is JobState.HELD:  # by its user, or for them: nobody needs to be told
             data["asked"] = saved.reason == ASKED or saved.held_by is HeldBy.IDLE

@@ -19,7 +19,7 @@ from spotsurfer.controller.checkpoints.checkpoint_api import CheckpointApi
 from spotsurfer.controller.history import cost_reports
 from spotsurfer.controller.history.spot_availability import KEPT
 from spotsurfer.controller.history.usage import lately
-from spotsurfer.controller.jobs.brief import jobs_brief
+from spotsurfer.controller.jobs.brief import jobs_brief, why_it_waits
 from spotsurfer.controller.jobs.commands import NO_OUTPUTS, Commands
 from spotsurfer.controller.jobs.exposed_ports import port_statuses
 from spotsurfer.controller.jobs.home_folders import HomeFolders
@@ -62,6 +62,7 @@ from spotsurfer.ports.service import (
 )
 from spotsurfer.state import exposed_ports, figures, observations, timeline, usage_history
 from spotsurfer.state import jobs as rows
+from spotsurfer.state.brief import with_machines
 from spotsurfer.state.remembered_rows import RememberedRows
 from spotsurfer.store import job_output
 from spotsurfer.store.agent_reports import ImageDigests
@@ -105,6 +106,7 @@ class ControllerService:
         self.resume = self.commands.resume
         self.cancel = self.commands.cancel
         self.move = self.commands.move
+        self.signal = self.commands.signal
         self.checkpoint = self.commands.checkpoint
         self.go_back = self.commands.go_back
         self.prioritize = self.commands.prioritize
@@ -157,7 +159,7 @@ class ControllerService:
     def info(self) -> Info:
         """The controller itself."""
         with self.engine.connect() as connection:
-            jobs = rows.open_jobs(connection)
+            jobs = with_machines(connection)
             found = self._known.attempts(connection, [j.id for j in jobs])
             ports = exposed_ports.taken(connection)
         limits = self.limits
@@ -222,7 +224,8 @@ class ControllerService:
             found = rows.attempts(connection, [one.id])[one.id]
             reports = observations.last_reports(connection, [one.id])
             ports = exposed_ports.all_listens(connection)
-        return self._status(one, found, reports, ports, self._head(one.id))
+            waits = "" if self.loop.note_of(one.id) else why_it_waits(connection, one)
+        return self._status(one, found, reports, ports, self._head(one.id), waits)
 
     def _head(self, job: str, *, fresh: bool = True) -> HeadSeen:
         try:
@@ -237,6 +240,7 @@ class ControllerService:
         reports: dict[tuple[str, int], Report],
         ports: Mapping[tuple[str, str], int],
         head: HeadSeen | None = None,
+        waits: str = "",
     ) -> JobStatus:
         """Asks neither database nor store, because a list calls it for every job. `head`: given for a single job."""
         costs = [self.observer.costs.of((a.job, a.number)) for a in attempts]
@@ -244,7 +248,7 @@ class ControllerService:
         return JobStatus(
             job=job,
             phase=phase(job, attempts),
-            note=self.loop.note_of(job.id) or job.reason,
+            note=self.loop.note_of(job.id) or waits or job.reason,
             level=job.spec.priority if job.state in ENDED else self.loop.level_of(job),
             attempts=[self._attempt(a, reports.get((a.job, a.number))) for a in attempts],
             checkpoint=seen.checkpoint,

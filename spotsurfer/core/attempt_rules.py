@@ -250,6 +250,16 @@ def partial(c: AttemptView, _: Plans) -> Action | None:
     return Ask(a.job, a.number, "run", a.desired_save, None, None, "its outputs so far were asked for", wanted)
 
 
+def signal(c: AttemptView, _: Plans) -> Action | None:
+    """The user has a signal for its processes. Of several within one look the newest is sent."""
+    a, job = c.attempt, c.seen.job
+    if a.state is not A.RUNNING or job.signals_asked <= a.signals_told:
+        return None
+    why = f"SIG{job.signal} for its processes"
+    number, name = job.signals_asked, job.signal
+    return Ask(a.job, a.number, "run", a.desired_save, None, None, why, signal_number=number, signal=name)
+
+
 def pace(c: AttemptView, plans: Plans) -> Action | None:
     """Set the interval between saves, anew after each save."""
     found = plans.pace(c)
@@ -312,6 +322,7 @@ RULES: tuple[Rule, ...] = (
     hurry,
     save,
     partial,
+    signal,
     pace,
     release,
     release_again,

@@ -241,7 +241,7 @@ def _of_done(seen: JobSeen, head: HeadSeen) -> Action:
     if job.state is JobState.QUEUED:
         return EndJob(job.id, JobEvent.ATTEMPT_PLANNED, "its command has ended")
     event = JobEvent.SUCCEEDED if head.succeeded else JobEvent.FAILED
-    return EndJob(job.id, event, head.how_it_ended, head.exit_code)
+    return EndJob(job.id, event, head.how_it_ended, head.exit_code, head.ended_by)
 
 
 def _of_hold(seen: JobSeen, own: Sequence[AttemptView]) -> Action | None:

@@ -96,6 +96,7 @@ USES: dict[str, Use] = {
     "resume": Use.CHANGE_JOB,
     "cancel": Use.CHANGE_JOB,
     "move": Use.CHANGE_JOB,
+    "signal": Use.CHANGE_JOB,
     "checkpoint": Use.CHANGE_JOB,
     "prioritize": Use.CHANGE_JOB,
     "set_budget": Use.CHANGE_JOB,

@@ -306,6 +306,8 @@ class Job:
     owner: str = ""  # who submitted it: a Unix user, a token's owner, an OIDC subject; "" = from before there were owners
     lineage: str = ""  # the job whose keys name and seal its chunks; "" = itself
     partials_asked: int = 0  # number of requests for partial outputs
+    signals_asked: int = 0  # number of signals that its user asked for
+    signal: str = ""  # the newest of them
     stuck_since: datetime | None = None  # it runs, and makes no progress since then
     number: int = 0  # of its submission; all tasks of an array share it. 0 = it is given with the row
     array: str = ""  # the array that it is a task of; "" = none
@@ -345,6 +347,8 @@ class Attempt:
     desired_want: str = "run"
     desired_save: int = 0
     desired_partial: int = 0  # the newest request for outputs in its orders
+    signals_told: int = 0  # the newest signal that its orders name, or that was asked for before it had the job
+    signal: str = ""  # that its orders name; "" = none
     launched_at: datetime | None = None
     released_at: datetime | None = None
     restore_failed: bool = False

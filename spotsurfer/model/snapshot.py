@@ -169,6 +169,7 @@ class HeadSeen:
     cancelled: bool = False
     exit_code: int | None = None
     failures: int = 0  # how often the command ended by itself with a non-zero code, or without its outputs
+    ended_by: str = ""  # what made the command end, as `Job.ended_by`
     undelivered: str = ""  # outputs that are missing although the command ended with 0
     checkpoints: tuple[str, ...] = ()  # those that led to the newest, oldest first
     grants: tuple[tuple[int, str | None], ...] = ()  # entry number, checkpoint
@@ -176,12 +177,14 @@ class HeadSeen:
 
     @property
     def succeeded(self) -> bool:
-        """Whether the command ended with 0 and its outputs are there."""
-        return self.exit_code == 0 and not self.undelivered
+        """Whether the command ended by itself with 0 and its outputs are there."""
+        return self.exit_code == 0 and not self.undelivered and not self.ended_by
 
     @property
     def how_it_ended(self) -> str:
         """How the command ended, as a clause: its exit code, and what that means or what is missing, if that is known."""
+        if self.ended_by:
+            return f"it was ended by its {self.ended_by}"
         meaning = self.undelivered or MEANINGS.get(self.exit_code or 0)
         return f"the command ended with exit code {self.exit_code}" + (f" ({meaning})" if meaning else "")
 

@@ -467,6 +467,13 @@ class Service(Protocol):
         """
         ...
 
+    def signal(self, job: JobId, name: str) -> int:
+        """Send a signal ("USR1"; "B:USR1" to its command alone, "S:USR1" to all others) to the processes of a job that runs.
+
+        The number of the request. UsageError for another name, Conflict when it does not run.
+        """
+        ...
+
     def prioritize(self, job: JobId, priority: int) -> Job:
         """Set its priority from now on. UsageError out of range, Conflict when it has ended."""
         ...

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, and_, exists, func, insert, or_, select, update
 
-from spotsurfer.model.arrays import ranges, read_array
+from spotsurfer.model.arrays import limit_of, ranges, read_array
 from spotsurfer.model.errors import Conflict, NotFound
 from spotsurfer.model.job import (
     ENDED,
@@ -55,7 +55,14 @@ def text_of(at: datetime | None) -> str | None:
 
 def spec_to_doc(spec: JobSpec) -> dict[str, Any]:
     """A specification as JSON."""
-    return dataclasses.asdict(spec)
+    return {name: _plain(getattr(spec, name)) for name in SPEC_FIELDS}
+
+
+def _plain(value: Any) -> Any:
+    """As `dataclasses.asdict`, for thousands of tasks in a second."""
+    if isinstance(value, tuple):
+        return tuple(dataclasses.asdict(x) if dataclasses.is_dataclass(x) and not isinstance(x, type) else x for x in value)
+    return value
 
 
 def spec_from_doc(doc: Mapping[str, Any]) -> JobSpec:
@@ -87,7 +94,7 @@ def of_spec(job: Job) -> dict[str, Any]:
     spec = job.spec
     return {
         **{name: getattr(spec, name) for name in COPIED},
-        "array_limit": read_array(spec.array).limit if job.array else 0,
+        "array_limit": limit_of(spec.array) if job.array else 0,
         "pressing": spec.deadline_seconds is not None,
         "shape": shape_of(job),
     }
@@ -118,6 +125,7 @@ def job_from_row(row: Any) -> Job:
 
 JOB_TIMES = ("submitted_at", "ended_at", "resumed_at", "stuck_since", "begins_at")
 FIELDS = tuple(f.name for f in dataclasses.fields(Job))
+SPEC_FIELDS = tuple(f.name for f in dataclasses.fields(JobSpec))
 COPIED = ("name", "project", "priority", "cpus", "memory_bytes", "gpus", "time_limit_seconds")
 TIMES = ("since", "planned_at", "granted_at", "launched_at", "released_at")
 
@@ -211,7 +219,7 @@ def named_job(connection: Connection, name: str, owner: str | None = None) -> Jo
     if (match := SOME_TASKS.fullmatch(name)) is not None:
         named = and_(J.c.array == match[1], J.c.task.in_(read_array(match[2]).tasks))
     else:
-        named = or_(J.c.id == name, J.c.name == name, J.c.array == name)
+        named = or_(J.c.id == name, J.c.name == name, J.c.array == (name or "-"))
     query = _of(owner).where(named)
     query = query.order_by((J.c.id == name).desc(), ended, J.c.submitted_at.desc(), J.c.id)
     row = connection.execute(query.limit(1)).mappings().first()
@@ -289,6 +297,12 @@ def _of(owner: str | None) -> Select[Any]:
 def all_jobs(connection: Connection, owner: str | None = None) -> list[Job]:
     """Every job, or every job of an owner, newest first."""
     return decoded(connection, _of(owner).order_by(J.c.submitted_at.desc(), J.c.id), [J.c.id], job_from_row)
+
+
+def with_objects(connection: Connection) -> list[Job]:
+    """Every job that may have something in the store: all but tasks that never had a machine."""
+    has = exists().where(A.c.job == J.c.id)
+    return [job_from_row(r) for r in connection.execute(select(J).where(or_(J.c.array == "", has))).mappings()]
 
 
 def succeeded(connection: Connection, name: str, most: int) -> list[Job]:

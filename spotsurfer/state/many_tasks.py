@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, case, delete, exists, or_, select, true, update
+from sqlalchemy import ColumnElement, Connection, and_, case, delete, exists, func, or_, select, true, update
 
 from spotsurfer.model.job import ASKED, ENDED, JobId, JobState, Wish
 from spotsurfer.model.timeline_events import Kind
@@ -62,6 +62,13 @@ def resume(connection: Connection, wanted: Selection, now: datetime) -> list[Job
     )
     run = {"state": str(JobState.QUEUED), "wish": str(Wish.RUN), "reason": "", "resumed_at": now.isoformat(), "waits_for": gate}
     return _changed(connection, and_(never_began(wanted), J.c.waits_for == queue.HELD), run, "resume", now)
+
+
+def prioritize(connection: Connection, wanted: Selection, priority: int, now: datetime) -> list[JobId]:
+    """Give those of the tasks that never began another priority; returns them."""
+    spec = func.json_set(J.c.spec, "$.priority", priority)
+    mine = and_(never_began(wanted), J.c.priority != priority)
+    return _changed(connection, mine, {"priority": priority, "spec": spec}, f"priority {priority}", now)
 
 
 def left(connection: Connection, wanted: Selection, began: bool) -> list[JobId]:

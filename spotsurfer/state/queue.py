@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
+from spotsurfer_wire.object_keys import array_of
 from sqlalchemy import Connection, and_, func, or_, select, update
 
-from spotsurfer.model.job import ENDED, OVER, JobId, JobState, Wish
+from spotsurfer.model.job import OVER, JobId, JobState, Wish
 from spotsurfer.state.schema import attempt as A
 from spotsurfer.state.schema import job as J
 
@@ -33,6 +34,16 @@ FRONT_MOST = 1000  # of all
 LIVING = select(A.c.job).where(A.c.state.not_in([str(s) for s in OVER]))
 QUEUED = and_(J.c.state == str(JobState.QUEUED), J.c.wish == str(Wish.RUN))
 
+BUSY = (  # each by an index, however many others there are
+    select(J.c.id).where(
+        J.c.state.in_([str(JobState.ACTIVE), str(JobState.HELD)]),
+        J.c.wish.in_([str(w) for w in Wish]),
+        J.c.waits_for.in_(["", DEPENDENCY, BEGIN, ARRAY]),
+    ),
+    select(J.c.id).where(J.c.state == str(JobState.QUEUED), J.c.wish.in_([str(Wish.HOLD), str(Wish.CANCEL)])),
+)
+PRESSING = select(J.c.id, J.c.waits_for).where(J.c.pressing, J.c.state == str(JobState.QUEUED))  # few: those with a deadline
+
 
 def let_begin(connection: Connection, now: datetime) -> None:
     """Open the gate of jobs that wait for a time that has come."""
@@ -44,15 +55,10 @@ def let_begin(connection: Connection, now: datetime) -> None:
 
 def to_look_at(connection: Connection) -> list[JobId]:
     """Jobs that a tick is about: all with machines or something to be done, and the front of the queue."""
-    queued = str(JobState.QUEUED)
-    others = [s for s in (str(x) for x in JobState) if s not in (queued, *map(str, ENDED))]
-    due = or_(
-        and_(J.c.state.in_(others), J.c.waits_for != HELD),
-        and_(J.c.state == queued, J.c.wish != str(Wish.RUN)),
-        and_(QUEUED, J.c.pressing, J.c.waits_for == ""),
-    )
-    found = dict.fromkeys(connection.execute(select(J.c.id).where(due)).scalars())
-    found |= dict.fromkeys(connection.execute(LIVING.distinct()).scalars())
+    found = dict[str, None]()
+    for query in (*BUSY, LIVING.distinct()):
+        found |= dict.fromkeys(connection.execute(query).scalars())
+    found |= dict.fromkeys(id for id, waits_for in connection.execute(PRESSING) if not waits_for)
     found |= dict.fromkeys(_front(connection))
     return [JobId(id) for id in found]
 
@@ -77,10 +83,11 @@ def _front(connection: Connection) -> Iterator[str]:
 
 def started(connection: Connection, array: str) -> int:
     """Tasks of an array that have a machine, run or are suspended."""
-    going = [str(JobState.ACTIVE), str(JobState.HELD)]
-    mine = J.c.array == array
-    alive = and_(mine, J.c.waits_for != HELD, or_(J.c.state.in_(going), J.c.id.in_(LIVING)))
-    return connection.execute(select(func.count()).select_from(J).where(alive)).scalar_one()
+    going = and_(J.c.array == array, J.c.state.in_([str(JobState.ACTIVE), str(JobState.HELD)]), J.c.waits_for != HELD)
+    near = and_(A.c.job >= f"{array}-", A.c.job < f"{array}.")  # by the index: tasks' ids begin so, and maybe others'
+    alive = connection.execute(select(A.c.job).where(A.c.state.not_in([str(s) for s in OVER]), near)).scalars()
+    leaving = {id for id in alive if array_of(id) == array}
+    return len({*connection.execute(select(J.c.id).where(going)).scalars(), *leaving})
 
 
 def before(connection: Connection, job: JobId) -> int:
@@ -90,3 +97,8 @@ def before(connection: Connection, job: JobId) -> int:
     earlier = or_(J.c.submitted_at < me.c.submitted_at, and_(J.c.submitted_at == me.c.submitted_at, J.c.id < me.c.id))
     waits = and_(me.c.id == job, me.c.state == str(JobState.QUEUED), me.c.wish == str(Wish.RUN))
     return connection.execute(select(func.count()).select_from(J).join(me, waits).where(QUEUED, same, earlier)).scalar_one()
+
+
+def gate_of(connection: Connection, job: JobId) -> str:
+    """What a queued job waits for before it may have its first machine; "" = nothing."""
+    return str(connection.execute(select(J.c.waits_for).where(J.c.id == job)).scalar() or "")

@@ -84,6 +84,12 @@ class MoveBody(Asked):
     market: Market | None = None
 
 
+class SignalBody(Asked):
+    """A name like USR1; B:USR1 for its command alone, S:USR1 for all its other processes."""
+
+    signal: Annotated[str, Field(max_length=20)]
+
+
 class BudgetBody(Asked):
     """What a job may cost in all; null = it has no limit of its own."""
 

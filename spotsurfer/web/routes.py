@@ -30,6 +30,7 @@ from spotsurfer.web.request_models import (
     NameBody,
     PlanBody,
     PriorityBody,
+    SignalBody,
     StoreBody,
     SubmitBody,
     SubmitManyBody,
@@ -149,6 +150,12 @@ def cancel(job: JobPath, service: Controller) -> m.CommandOut:
 def move(job: JobPath, body: MoveBody, service: Controller) -> m.NumberOut:
     """Ask for another machine; the answer is the number of the request."""
     return m.NumberOut(number=service.move(JobId(job), body.instance_type, body.market))
+
+
+@router.post("/jobs/{job}/signal", status_code=202, tags=["wishes"])
+def signal(job: JobPath, body: SignalBody, service: Controller) -> m.NumberOut:
+    """Send a signal to its processes; the answer is the number of the request."""
+    return m.NumberOut(number=service.signal(JobId(job), body.signal))
 
 
 @router.post("/jobs/{job}/checkpoint", status_code=202, tags=["wishes"])

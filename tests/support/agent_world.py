@@ -105,6 +105,13 @@ class FakeEngine:
         self.shim.phase, self.shim.since, self.shim.step = WorkloadState.RUNNING, self.shim.now(), spec.step
         self._trip("started")
 
+    def signal(self, name: str) -> None:
+        self._trip(f"signal {name}")
+        self.shim.signals.append(name)
+        if name in ("TERM", "KILL") and not (name == "TERM" and self.shim.stubborn):
+            self.shim.advance()
+            self.shim.phase, self.shim.exit_code = WorkloadState.EXITED, 143 if name == "TERM" else 137
+
     def next_step(self, spec: Spec, log: Mapping[str, int]) -> None:
         self._trip(f"step {spec.step}")
         shim = self.shim

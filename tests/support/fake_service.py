@@ -14,9 +14,11 @@ from spotsurfer_wire.home_tree import HomeChange, HomeChanges, HomeEntry
 from support.dict_store import DictStore
 
 from spotsurfer.controller.history.cost_reports import check
+from spotsurfer.controller.jobs.batches import rows_of
 from spotsurfer.ledger.cost_report import Period, cost_report
 from spotsurfer.ledger.time_by_use import AttemptFacts, JobFacts
 from spotsurfer.model.actions import Preview
+from spotsurfer.model.arrays import limit_of
 from spotsurfer.model.budgets import WARN_AT, Budget, BudgetStatus, Per
 from spotsurfer.model.charges import ChargeLine
 from spotsurfer.model.cost_report import CostReport
@@ -94,16 +96,8 @@ def _brief(status: JobStatus) -> JobBrief:
     return JobBrief(
         *(job.id, job.number, job.array, job.task, spec.name, job.owner, spec.project, status.phase, str(job.state)),
         *(str(job.wish), status.note, job.exit_code, job.ended_by, job.submitted_at, here and here.granted_at, job.ended_at),
-        *(
-            spec.cpus,
-            spec.memory_bytes,
-            spec.gpus,
-            spec.time_limit_seconds,
-            0,
-            spec.after,
-            str((here and here.instance) or ""),
-            "",
-        ),
+        *(spec.cpus, spec.memory_bytes, spec.gpus, spec.time_limit_seconds, limit_of(spec.array), spec.after),
+        *(str((here and here.instance) or ""), ""),
     )
 
 
@@ -164,6 +158,7 @@ class FakeService:
         if self.fail is not None:
             raise self.fail
         found = [s for s in self.statuses.values() if name in (s.job.id, s.job.spec.name)]
+        found = found or [s for s in self.statuses.values() if s.job.array == name][:1]
         if len(found) != 1:
             raise NotFound(f"There is no job {name!r}; `spotsurfer list` shows them.")
         return found[0]
@@ -245,6 +240,12 @@ class FakeService:
         if missing:
             raise InputMissing(f"Input {min(missing)!r} was not uploaded.")
         made = Job(job, spec, JobState.ACTIVE, 1, START, owner=owner, number=len(self.statuses) + 1)
+        for task in rows_of(job, spec, START, owner) if spec.array else ():
+            task = replace(task, number=made.number)
+            self.statuses[task.id] = JobStatus(task, "queued", "no room", [], None, [], 0, 0, 0)
+            made = self.statuses[task.id].job
+        if spec.array:
+            return made
         self.modes[job] = modes
         self.secrets[job] = dict(secrets or {})
         self.statuses[job] = JobStatus(
@@ -323,6 +324,10 @@ class FakeService:
         self.change(found.id, move=MoveRequest(number, START, instance_type, market), moves_asked=number)
         self.on_move(found.id, number)
         return number
+
+    def signal(self, job: JobId, name: str) -> int:
+        self.change(self._open(job).id, signal=name)
+        return 1
 
     def checkpoint(self, job: JobId) -> int:
         found = self._open(job)

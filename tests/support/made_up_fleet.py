@@ -306,7 +306,7 @@ def _stored(store: ObjectStore, settings: Settings, now: datetime) -> None:
     newest: str | None = None
     for epoch in range(1, 5):
         at = (now - timedelta(hours=9 - 2.1 * epoch)).isoformat()
-        log.append(granted(Place(len(log.entries) + 1, f"g{epoch}", at), epoch, newest, sequence, 0.0))
+        log.append(granted(Place(len(log.entries) + 1, f"g{epoch}", at), epoch, newest, sequence, None))
         for n in range(3):
             sequence += 1
             newest = f"{epoch:06d}-{sequence:06d}"

@@ -37,6 +37,7 @@ BODIES: dict[str, Any] = {
     "submit_many": {"jobs": [{"job": HERS, "spec": SPEC}]},
     "move": {},
     "priority": {"priority": 1},
+    "signal": {"signal": "USR1"},
     "budget": {"usd_micros": 1},
     "go_back": {"checkpoint": "1"},
     "fork": {},

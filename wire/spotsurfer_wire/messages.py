@@ -132,6 +132,7 @@ class Done:
     log: dict[str, int] = field(default_factory=dict)  # stream -> length in bytes
     steps: list[StepRun] = field(default_factory=list)
     digests: dict[str, str] = field(default_factory=dict)  # path -> SHA-256 of an output
+    ended_by: str = ""  # what made the command end, if that was neither itself nor its user: "time limit"
     undelivered: str = ""  # which outputs are missing although the command ended with 0: the job failed all the same
 
 
@@ -149,6 +150,7 @@ class Head:
     cpu_seconds: float  # CPU time of the job's work contained in `checkpoint`
     nonce: str  # tells a writer its own entry after a lost answer
     at: str  # for people
+    ran_seconds: float = 0.0  # for which the job had run when `checkpoint` was made, on all its machines
 
 
 # ---- Specification
@@ -246,6 +248,8 @@ class Desired:
     partial: int = 0  # number of the newest request for what the outputs are now
     save_every_seconds: float | None = None  # between live saves; None = as the specification says
     keep: bool = False  # the job goes elsewhere: keep it frozen after the final save, should it come back
+    signal_number: int = 0  # of the newest signal that its user asked for
+    signal: str = ""  # its name without SIG, for processes that run here; "" = none since this attempt has the job
 
 
 class AgentState(StrEnum):

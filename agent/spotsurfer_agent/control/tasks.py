@@ -24,6 +24,7 @@ from spotsurfer_agent.control.facts import Outcome, Task
 from spotsurfer_agent.control.log_upload import Logs
 from spotsurfer_agent.control.mailbox import Fenced, Heads, InDoubt, Mailbox
 from spotsurfer_agent.control.state_file import StateFile, StepBook
+from spotsurfer_agent.control.time_limit import RunTime
 from spotsurfer_agent.files import home_folder, staging
 from spotsurfer_agent.host import hooks, steps
 from spotsurfer_agent.host.hints import Hints
@@ -35,6 +36,7 @@ READ_TRIES = 5
 READ_PAUSE_SECONDS = 2.0
 HOOK_PAUSE_SECONDS, HOOK_PAUSE_MAX_SECONDS = 0.5, 5.0  # between two runs of a command that lets the job go on
 CAME_BACK = "it came back: it could not go on where it was moved to"
+TIME_LIMIT = "time limit"
 NAMED = 5  # files that a sentence names
 FORESEEN = (EngineError, staging.FilesError, StoreError, Fenced, ProtocolError)
 
@@ -109,11 +111,13 @@ class Work:
     _refused: str = field(default="", init=False)  # why our own commit refused
     _unknown: bool = field(default=False, init=False)  # its head entry may have been written, or may still be
     _stood_seconds: float = field(default=0.0, init=False)  # how long the job had stood still when a final save was settled
+    _ran: float | None = field(default=None, init=False)  # how long the job had run when the save under way began
     _saved_at: float | None = field(default=None, init=False)  # when the last save ended, if the program has ended by it
 
     def __post_init__(self) -> None:
         self._patience = Retry(now=self.now, wait=self.wait)
         self._patient = RetryingStore(self.store, self._patience)  # for all but the head log
+        self.ran = RunTime(self.state)
         self.steps = StepBook(self.state)  # what ran of the job, step by step
         self.hints = Hints(Path(self.engine.scratch()))  # that the job gives of its own accord
 
@@ -167,7 +171,7 @@ class Work:
             self.store.check()  # bringing all that takes its time: somebody else may own the job by now
             self.engine.start(first)
             self.logs.begin({})
-            self.state.update(began=True)
+            self.state.update(began=True, ran_before=0.0)
             return Outcome(Task.BEGIN, self.now())
         image = self.manifest(head.checkpoint)
         if image is None:
@@ -178,7 +182,7 @@ class Work:
         self.store.check()
         self.engine.restore(image, self.steps.taken_over(spec, image))
         self.logs.begin(image.log)
-        self.state.update(began=True, restore_seconds=self.now() - began)
+        self.state.update(began=True, restore_seconds=self.now() - began, ran_before=head.ran_seconds)
         self._run_on("restore", hooks.jump_since(image.at))
         return Outcome(Task.BEGIN, self.now(), kind="hook", note=self.engine.note)
 
@@ -294,7 +298,7 @@ class Work:
             why=self._why() if final else "save",
             steps=tuple(self.steps.runs),
         )
-        self._saved_at = None
+        self._saved_at, self._ran = None, self.ran.seconds
         try:
             saved = self.engine.save(request)
         except BaseException:
@@ -366,12 +370,12 @@ class Work:
         return True
 
     def _append(self, image: Manifest) -> None:
-        final = image.kind == "final"
+        final, ran = image.kind == "final", self.ran.seconds if self._ran is None else self._ran
         if final:
             self.steps.keep_used(image.cpu_seconds - self.steps.cpu_before)
 
         def entry(base: Head) -> Head:
-            return head_log.committed(base, image.id, image.epoch, image.sequence, image.cpu_seconds, final)
+            return head_log.committed(base, image.id, image.epoch, image.sequence, (image.cpu_seconds, ran), final)
 
         self.heads.append(entry, patient=final)
 
@@ -454,7 +458,8 @@ class Work:
         runs = self.steps.close(status)
         code = steps.exit_code(runs)
         lacks = "" if code else _lacks(out)
-        done = Done(code, "exited", out.sizes, log, runs, out.digests, "" if spec.outputs_optional else lacks)
+        ended_by = "" if self.state.memory.time_up is None else TIME_LIMIT
+        done = Done(code, "exited", out.sizes, log, runs, out.digests, ended_by, "" if spec.outputs_optional else lacks)
         cpu = self.steps.cpu_before + status.cpu_seconds
         self.steps.keep_used(status.cpu_seconds)
         self.heads.append(lambda base: head_log.ended(base, done, cpu), patient=True)

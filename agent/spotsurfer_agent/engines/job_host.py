@@ -8,7 +8,9 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
+import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +20,7 @@ from spotsurfer_wire import json_codec, sealed_objects
 from spotsurfer_wire.chunks.budget import USUAL, Limits
 from spotsurfer_wire.chunks.reader import BadChunk, Reader
 from spotsurfer_wire.crypto import Keys
-from spotsurfer_wire.linux import memory
+from spotsurfer_wire.linux import memory, procfs
 from spotsurfer_wire.manifest import Manifest
 from spotsurfer_wire.messages import NearMiss, SaveFacts, Spec
 from spotsurfer_wire.store.port import ObjectStore
@@ -312,6 +314,18 @@ class JobHost:
             raise EngineError("save", f"the job can't be released: {e}") from e
         except shim_protocol.ShimGone:
             self.shim.cgroup().thaw()
+
+    def signal(self, name: str) -> None:
+        """Send a signal to processes of the job; its init goes by its command."""
+        whom, _, name = name.rpartition(":")
+        with contextlib.suppress(shim_protocol.ShimGone, shim_protocol.ShimRefused):
+            root = int(self.shim.ask("status")["root_pid"])
+            command = procfs.children(root)[:1]
+            some = {"B": command, "S": [pid for pid in self.pids() if pid not in command]}.get(whom, self.pids())
+            for pid in some:
+                with contextlib.suppress(ProcessLookupError):
+                    if pid != root:
+                        os.kill(pid, signal.Signals[f"SIG{name}"])
 
     def unguard(self) -> None:
         """Let a job go on that was frozen because its memory was about to end. Idempotent."""

@@ -58,6 +58,9 @@ class UnfitEngine:
         """Everything speaks against it."""
         return f"checkpoint {manifest.id} can't be restored: {self._why}"
 
+    def signal(self, name: str) -> None:
+        """Nothing runs."""
+
     def expect(self, manifest: Manifest | None) -> None:
         """There is nothing to do it with."""
 

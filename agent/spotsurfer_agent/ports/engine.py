@@ -224,6 +224,13 @@ class Engine(Protocol):
         """Undo `hold`. Idempotent."""
         ...
 
+    def signal(self, name: str) -> None:
+        """Send a signal ("TERM") to all processes of the job; "B:TERM" to its command alone, "S:TERM" to all others.
+
+        Raises OSError.
+        """
+        ...
+
     def unguard(self) -> None:
         """Let a job go on that was frozen because its memory was about to end, and don't stop it again. Idempotent."""
         ...

@@ -53,6 +53,8 @@ def add(app: typer.Typer) -> None:
             "spotsurfer move assembly-3f9a1c --to r6i.xlarge --market on-demand --wait",
         )
     )(move)
+    app.command(epilog=examples("spotsurfer signal assembly-3f9a1c USR1"))(signal)
+    app.command(epilog=examples("spotsurfer wait assembly-3f9a1c", "spotsurfer wait sweep-3fa1b2 --timeout 2h"))(wait)
     suspends = ("spotsurfer suspend assembly-3f9a1c --wait", "spotsurfer suspend --tag run=7", "spotsurfer suspend --all")
     app.command(epilog=examples(*suspends))(suspend)
     resumes = (
@@ -145,6 +147,31 @@ def _moved(job: Json, moments: list[Json], number: int) -> str | None:
         reason = said[-1] if said else next((a["reason"] for a in reversed(serving) if a["reason"]), held)
         raise failure(serving)(f"{job['id']} did not move: {reason.removeprefix('the move failed: ').rstrip('.')}.")
     return None
+
+
+def signal(
+    job: JobArgument,
+    name: Annotated[
+        str,
+        typer.Argument(metavar="SIGNAL", help="Like USR1; B:USR1: its command alone, S:USR1: all others.", show_default=False),
+    ],
+) -> None:
+    """Send a signal to the processes of a job that runs."""
+    answer = SESSION.client().post(job_path(job, "signal"), {"signal": name.removeprefix("SIG")})
+    say({"job": job, **answer}, f"{job} is sent SIG{name.removeprefix('SIG')}.")
+
+
+def wait(
+    job: JobArgument,
+    timeout: Annotated[str | None, typer.Option("--timeout", help="Give up after so long; the job goes on.")] = None,
+) -> None:
+    """Wait until a job, or all tasks of an array, have ended; 16 if one failed, 41 if it is held."""
+    client, limit = SESSION.client(), None if timeout is None else timeout_seconds(timeout)
+    found = client.get(job_path(job))
+    several = found["array"] and job != found["id"]
+    end = follow.until_all_ended(client, found["array"], limit) if several else follow.until_ended(client, found["id"], limit)
+    put_json(end)
+    follow.verdict(end)
 
 
 def suspend(  # noqa: PLR0913 - one parameter an option

@@ -20,7 +20,7 @@ from spotsurfer.common.units import counted, duration, size
 from spotsurfer.model.errors import UsageError
 from spotsurfer.model.job import PRIORITIES
 from spotsurfer.ports.clock import SystemClock
-from spotsurfer.web.client import Json, job_path
+from spotsurfer.web.client import Client, Json, job_path
 
 SORTS = ("age", "cost", "name", "state", "priority")  # as the controller has them
 
@@ -137,7 +137,11 @@ def taken(foretold: list[Json]) -> str | None:
 
 def show(job: JobArgument) -> None:
     """Show everything about one job."""
-    found = SESSION.client().get(job_path(job))
+    client = SESSION.client()
+    found = client.get(job_path(job))
+    if found["array"] and job != found["id"]:
+        _show_tasks(client, found["array"])
+        return
     put_json(found)
     here = current(found)
     pairs([*_facts(found), *(_now(here) if here else [])])
@@ -151,6 +155,16 @@ def show(job: JobArgument) -> None:
         put()
         columns = ["#", "state", "machine", "market", "cpu", "saves", "frozen", "usd", "why it ended"]
         table(columns, [_attempt(a) for a in found["attempts"]])
+
+
+def _show_tasks(client: Client, array: str) -> None:
+    """All tasks of an array, those alike in one line."""
+    tasks = [task for task in client.get("/v1/brief", only_tasks=True)["jobs"] if task["array"] == array]
+    put_json(tasks)
+    columns = ["tasks", "state", "machine", "began", "why"]
+    lines = [(array_lines.row(some, SystemClock().now()), some[0]) for some in array_lines.lines(tasks)]
+    began = [when(first["started_at"]) if first["started_at"] else "-" for _, first in lines]
+    table(columns, [[*row[:3], at, plainly(first["reason"])] for (row, first), at in zip(lines, began, strict=True)])
 
 
 def _facts(job: Json) -> list[tuple[str, Any]]:

@@ -11,12 +11,24 @@ from spotsurfer_wire import object_keys
 from sqlalchemy import Connection
 
 from spotsurfer.jobspec.queueing import begins_at
+from spotsurfer.jobspec.validate import WORK_MIN_SECONDS
 from spotsurfer.model import arrays
 from spotsurfer.model.dependencies import After, Dependency, read_after
 from spotsurfer.model.errors import Conflict, JobFileError, NotFound
-from spotsurfer.model.job import Job, JobId, JobSpec, JobState
+from spotsurfer.model.job import Job, JobId, JobSpec, JobState, MarketChoice
 from spotsurfer.ports.service import NewJob
 from spotsurfer.state import jobs as rows
+
+WORK_SHARE = 0.5  # of a time limit: users ask for about twice the time that a job takes
+
+
+def limited(spec: JobSpec, meaning: str) -> JobSpec:
+    """With the time limit as the operator means it: the end of the job, or a deadline for it. One of its own stays."""
+    limit = spec.time_limit_seconds
+    if meaning != "deadline" or limit is None or spec.deadline_seconds is not None or spec.market is MarketChoice.SPOT:
+        return spec
+    work = max(limit * WORK_SHARE, WORK_MIN_SECONDS)
+    return replace(spec, time_limit_seconds=None, deadline_seconds=max(limit, work), work_seconds=work, warn_signal="")
 
 
 def rows_of(id: JobId, spec: JobSpec, now: datetime, owner: str) -> list[Job]:

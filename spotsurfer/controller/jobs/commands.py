@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 from sqlalchemy import Connection, Engine
 
@@ -17,6 +19,7 @@ from spotsurfer.model.job import (
     ENDED,
     HOLDS,
     PRIORITY_MAX,
+    SIGNALS,
     HeldBy,
     Job,
     JobId,
@@ -38,6 +41,7 @@ from spotsurfer.state.jobs import Selection
 from spotsurfer.store.head_logs import HeadLogs, chosen
 
 TRIES = 5
+SIGNAL = re.compile(r"(?:[BS]:)?(?:KILL|STOP|" + "|".join(SIGNALS) + ")")
 AtOnce = Callable[[Connection, Selection, datetime], list[JobId]]
 ENDINGS = {JobState.SUCCEEDED: "has succeeded", JobState.FAILED: "has failed", JobState.CANCELLED: "was cancelled"}
 USER, FRONT = "its user", "a connection to its front"
@@ -115,6 +119,7 @@ class Commands:
             exit_code=None,
             resumed_at=self._clock.now(),
             ended_at=None,
+            ended_by="",
             rewind=Rewind(checkpoint, head.number),
         )
         with self._engine.begin() as connection:
@@ -191,6 +196,21 @@ class Commands:
 
         return self._change(job, "outputs so far", change).partials_asked
 
+    def signal(self, job: str, name: str) -> int:
+        """Send a signal to its processes; of an array to those of all tasks that run. The number of the request."""
+        if not SIGNAL.fullmatch(name):
+            raise UsageError(f"the signal is {name!r}, expected one like USR1, or B:USR1 for its command alone")
+
+        def one(id: str) -> Job:
+            return self._change(id, f"signal {name}", change)
+
+        def change(row: Job) -> Job:
+            self._running(row)
+            return replace(row, signals_asked=row.signals_asked + 1, signal=name)
+
+        none: AtOnce = lambda *_: []  # noqa: E731
+        return (self._tasks(job, f"signal {name}", none, one) or one(job)).signals_asked
+
     def prioritize(self, job: str, priority: int) -> Job:
         """Set its priority from now on, for when limits leave no room for all jobs. UsageError out of range."""
         if abs(priority) > PRIORITY_MAX:
@@ -199,7 +219,10 @@ class Commands:
         def text(spec: JobSpec) -> str:
             return f"priority {priority} instead of {spec.priority}"
 
-        return self._retried(lambda: self._respecified(job, "another priority", text, priority=priority))
+        def one(id: str) -> Job:
+            return self._retried(lambda: self._respecified(id, "another priority", text, priority=priority))
+
+        return self._tasks(job, "another priority", partial(many_tasks.prioritize, priority=priority), one) or one(job)
 
     def set_budget(self, job: str, usd_micros: int | None) -> Job:
         """Set the limit of its total cost; None = no limit of its own. UsageError for an impossible amount."""

@@ -21,7 +21,7 @@ from spotsurfer_wire.sealed_objects import Secrets
 from spotsurfer_wire.store.port import FileStore, StoreError, StoreFull
 from sqlalchemy import Engine
 
-from spotsurfer.controller.jobs.batches import check_ids, of_task, resolved, rows_of
+from spotsurfer.controller.jobs.batches import check_ids, limited, of_task, resolved, rows_of
 from spotsurfer.controller.jobs.secrets import Vault
 from spotsurfer.controller.jobs.specifications import Specifications
 from spotsurfer.controller.machines.store_credentials import inputs_of
@@ -115,6 +115,7 @@ class Submission:
             raise Conflict("two of the jobs that are submitted together have the same id")
         for id, one in jobs.items():
             spec = one.spec if one.spec.user is not None else replace(one.spec, user=messages.UNPRIVILEGED)
+            spec = limited(spec, self.limits.time_limit)
             jobs[JobId(self._check_id(id))] = replace(one, id=id, spec=spec)
         for id, one in {_alike(one.spec): (id, one) for id, one in jobs.items()}.values():
             self._check_size(one.spec)
