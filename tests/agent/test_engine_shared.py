@@ -23,4 +23,4 @@ pytestmark = pytest.mark.real
 )
 def test_scene(tmp_path: Path, scene: str) -> None:
     with minibox(tmp_path / "box", tmp_path / "store", module="support.shared_scenes") as machine:
-        machine.run(scene)
+        print(machine.run(scene))

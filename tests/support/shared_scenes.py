@@ -181,12 +181,12 @@ def is_refused() -> None:
     assert {x.entry.path for x in image.shared if x.way == UNKEPT} == {"out/count.bin", "out/mapped.bin"}
     length = (FAR / "log.txt").stat().st_size
     Shares(BASE).ready(spec(), e.scratch())
-    assert "out/count.bin" in refused("refused", lambda: e.restore(image, spec()))
+    assert "out/count.bin" in refused("input", lambda: e.restore(image, spec()))
     assert e.status().state is W.ABSENT
     assert (FAR / "log.txt").stat().st_size == length
     (FAR / "log.txt").write_text("0\n")
     then = next(x.entry.size for x in image.shared if x.entry.path == "out/log.txt")
-    whole = refused("refused", lambda: e.restore(image, spec()))
+    whole = refused("input", lambda: e.restore(image, spec()))
     assert "more such files" in whole or f"had {then} bytes and has 2" in whole, whole
     over(e)
 
