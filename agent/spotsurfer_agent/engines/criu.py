@@ -28,6 +28,7 @@ from spotsurfer_agent.save.session import NO_DEVICE, Device, Incomplete, SavePla
 
 log = logging.getLogger(__name__)
 ARRIVING_LOOK_SECONDS = 0.1
+KILLED = "killed by signal 9"  # CRIU, of a process that it restores
 
 
 class CriuSave(SaveMethod):
@@ -252,4 +253,6 @@ class CriuSave(SaveMethod):
         if said.exists():
             said.replace(kept)  # for people: CRIU's log of the last failure
             told = command.sentence(kept, told, short)
+        if short and KILLED in told:  # by the kernel, for who else would
+            told = f"{short}: {told}"
         return OSError(0, told) if short and told.startswith(short) else shim_protocol.ShimRefused(told)

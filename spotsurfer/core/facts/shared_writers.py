@@ -19,7 +19,7 @@ def rivals(jobs: Iterable[JobSeen]) -> dict[JobId, str]:
         if both is not None:
             found[job] = (
                 f"it writes {both}, which {taken[both]} has open for writing, too: on a shared file system only one job can "
-                "write a file, because going back to a checkpoint takes the other one's work with it. Give each a file of its own"
+                "write a file, because going back to a checkpoint takes the other one's work, too. Give each a file of its own"
             )
         elif not waits:
             taken.update(dict.fromkeys(seen.writes, job))
