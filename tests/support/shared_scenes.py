@@ -184,6 +184,10 @@ def is_refused() -> None:
     assert "out/count.bin" in refused("input", lambda: e.restore(image, spec()))
     assert e.status().state is W.ABSENT
     assert (FAR / "log.txt").stat().st_size == length
+    e.keeps.most_bytes = 1 << 30
+    grown = replace(image, epoch=0, shared=[x for x in image.shared if x.way == GROWS])
+    assert "this is a copy of" in refused("input", lambda: e.restore(grown, spec()))
+    assert (FAR / "log.txt").stat().st_size == length, "the other job may need it"
     (FAR / "log.txt").write_text("0\n")
     then = next(x.entry.size for x in image.shared if x.entry.path == "out/log.txt")
     whole = refused("input", lambda: e.restore(image, spec()))

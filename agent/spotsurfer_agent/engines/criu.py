@@ -157,7 +157,7 @@ class CriuSave(SaveMethod):
         host.world.bring(spec, manifest.facts.get(compatibility.HOST, ""))
         if (why := compatibility.refusal(manifest.facts, here, host.world.place(host.mounts()))) is not None:
             raise EngineError("refused", why)
-        shared = host.shared_steps(manifest)
+        shared = host.shared_steps(manifest, rehearses=bool(spec.rehearses))
 
         with self._or_undone(manifest):
             bag = host.bag(spec)

@@ -358,12 +358,14 @@ class JobHost:
 
     # ------------------------------------------------------------ its files on shared file systems
 
-    def shared_steps(self, image: Manifest) -> list[Step]:
+    def shared_steps(self, image: Manifest, *, rehearses: bool = False) -> list[Step]:
         """How they come back to a checkpoint. EngineError("input"): they can't, on no machine; ("refused"): not on this one."""
         try:
             plan = shared_return.steps(self.shares, image, self.keys)
         except (OSError, tree.UnsafePath) as e:
             raise EngineError("refused", f"the job's files on shared file systems can't be looked at: {plainly(e)}") from e
+        if image.epoch == 0 and not rehearses:
+            plan = shared_plan.of_copy(plan)
         if why := shared_plan.refusal(plan):
             raise EngineError("input", why)
         self.brought_back = shared_plan.told(plan)
