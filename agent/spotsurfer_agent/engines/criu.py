@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ from spotsurfer_agent.save.session import NO_DEVICE, Device, Incomplete, SavePla
 
 log = logging.getLogger(__name__)
 ARRIVING_LOOK_SECONDS = 0.1
-KILLED = "killed by signal 9"  # CRIU, of a process that it restores
+KILLED = re.compile(r"killed by signal 9|were killed|died: the job was killed")  # CRIU's processes, or the pager's
 
 
 class CriuSave(SaveMethod):
@@ -243,6 +244,8 @@ class CriuSave(SaveMethod):
             shim_protocol.ShimRefused,
         ) as e:
             cause = self._cause(e, short) if isinstance(e, shim_protocol.ShimRefused) else e
+            if short and isinstance(cause, CantBring | shim_protocol.ShimRefused) and KILLED.search(str(cause)):
+                cause = OSError(0, f"{short}: {cause}")  # by the kernel, for who else would
             self.host.kill()
             raise EngineError(blame(cause), f"checkpoint {image.id} can't be restored: {plainly(cause)}") from e
 
@@ -253,6 +256,4 @@ class CriuSave(SaveMethod):
         if said.exists():
             said.replace(kept)  # for people: CRIU's log of the last failure
             told = command.sentence(kept, told, short)
-        if short and KILLED in told:  # by the kernel, for who else would
-            told = f"{short}: {told}"
         return OSError(0, told) if short and told.startswith(short) else shim_protocol.ShimRefused(told)

@@ -63,9 +63,10 @@ class SharedWrites:
         self._ahead: dict[str, tree.Stamp] = {}
 
     def ahead(self, pids: Callable[[], Iterable[int]], mounts: Sequence[Mount], *, copies: bool) -> None:
-        """While the job runs: write back what it wrote; with `copies`, copy what the freeze would copy.
+        """While the job runs: write back what it wrote; with `copies`, copy what is kept.
 
-        A file is copied if nothing wrote to it for a while, so that its times tell if something does afterwards.
+        If nothing wrote to a file for a while before, its times tell if something does afterwards. The copy of any other is
+        compared with it in the freeze.
         """
         self._ahead = {}
         if not shared_file_systems.written(mounts):
@@ -78,12 +79,11 @@ class SharedWrites:
             time.sleep(1.1 * RACY_NS / 1e9)
         for w in kept:
             if (at := before[w.path]) is not None and self._index.get(w.path, (None, None))[0] != at:
-                self._copy_ahead(w, at)
-
-    def _copy_ahead(self, w: Writing, before: tree.Stamp) -> None:
-        with contextlib.suppress(OSError, tree.UnsafePath):  # the freeze copies it
-            if not w.mapped and self._stamp(w) == before:
-                self._ahead[w.path] = self._copy(w)
+                with contextlib.suppress(OSError, tree.UnsafePath):  # the freeze copies it
+                    quiet = not w.mapped and self._stamp(w) == at
+                    copied = self._copy(w)
+                    if quiet:
+                        self._ahead[w.path] = copied
 
     def _stamp(self, w: Writing) -> tree.Stamp | None:
         with contextlib.suppress(OSError, tree.UnsafePath), self._opened(w) as fd:
@@ -186,9 +186,10 @@ class SharedWrites:
 
     def _copy(self, w: Writing) -> tree.Stamp:
         self._copies.mkdir(parents=True, exist_ok=True)
+        copy = self._copy_of(w.path)
         with self._opened(w) as fd:
             at = tree.stamp(os.fstat(fd))
-            file_copy.copy(fd, self._copy_of(w.path))
+            (file_copy.update if copy.exists() else file_copy.copy)(fd, copy)
             return at
 
 
