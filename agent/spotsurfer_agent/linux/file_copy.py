@@ -37,7 +37,8 @@ def update(source: int, target: Path) -> None:
     """Make an earlier copy equal to its source again. What is equal is only read, which is much faster. Raises as `copy`."""
     size = os.fstat(source).st_size
     into = os.open(target, os.O_RDWR | os.O_CLOEXEC)
-    theirs, ours = (np.empty(BLOCK_BYTES, dtype=np.uint8) for _ in range(2))
+    theirs, ours = (memoryview(bytearray(BLOCK_BYTES)) for _ in range(2))
+    one, other = (np.frombuffer(block, dtype=np.uint8) for block in (theirs, ours))
     try:
         os.ftruncate(into, size)
         for at in range(0, size, BLOCK_BYTES):
@@ -45,7 +46,7 @@ def update(source: int, target: Path) -> None:
             for fd, block in ((source, theirs), (into, ours)):
                 if os.preadv(fd, [block[:count]], at) != count:
                     raise ShortFile(0, "a file became shorter while it was copied")
-            if not np.array_equal(theirs[:count], ours[:count]):
+            if not np.array_equal(one[:count], other[:count]):
                 os.pwrite(into, theirs[:count], at)
     finally:
         os.close(into)
