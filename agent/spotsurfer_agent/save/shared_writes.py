@@ -29,7 +29,6 @@ from spotsurfer_agent.linux import file_copy
 from spotsurfer_agent.prepare.inputs import shared_file_systems
 
 KEPT_BYTES = 1 << 30  # of content, if nobody says otherwise
-DELETED = " (deleted)"  # CRIU carries such files
 
 
 @dataclass(slots=True)
@@ -210,7 +209,7 @@ def _handles(pids: Iterable[int], below: tuple[str, ...]) -> Iterator[tuple[str,
     """Path, inode, size, whether it is written at its end alone, whether by a mapping."""
     for pid in pids:
         for fd, name in procfs.descriptors(pid):
-            if name.startswith(below) and not name.endswith(DELETED) and (flags := procfs.flags(pid, fd)) & os.O_ACCMODE:
+            if name.startswith(below) and not _is_gone(name) and (flags := procfs.flags(pid, fd)) & os.O_ACCMODE:
                 with contextlib.suppress(OSError):
                     st = os.stat(f"/proc/{pid}/fd/{fd}")  # noqa: PTH116 -- many of them
                     if stat.S_ISREG(st.st_mode):
@@ -218,9 +217,14 @@ def _handles(pids: Iterable[int], below: tuple[str, ...]) -> Iterator[tuple[str,
                         yield name, st.st_ino, st.st_size, at_end, False
         with contextlib.suppress(OSError):  # it has ended
             for m in procfs.mappings(procfs.text(pid, "maps")):
-                if m.mode[1] == "w" and m.mode[3] == "s" and m.name.startswith(below) and not m.name.endswith(DELETED):
+                if m.mode[1] == "w" and m.mode[3] == "s" and m.name.startswith(below) and not _is_gone(m.name):
                     st = os.stat(f"/proc/{pid}/map_files/{m.start:x}-{m.end:x}")  # noqa: PTH116
                     yield m.name, m.inode, st.st_size, False, True
+
+
+def _is_gone(name: str) -> bool:
+    """Removed while it is open, as the kernel or an NFS client says: CRIU carries it."""
+    return name.endswith(" (deleted)") or name.rpartition("/")[2].startswith(".nfs")
 
 
 def _entry(path: str, st: os.stat_result) -> Entry:
