@@ -18,7 +18,7 @@ pytestmark = pytest.mark.real
         "unchanged_ones_cost_nothing",
         "is_refused",
         "rehearses",
-        "stands_still_for",
+        pytest.param("stands_still_for", marks=pytest.mark.slow),
     ],
 )
 def test_scene(tmp_path: Path, scene: str) -> None:
