@@ -43,6 +43,13 @@ def test_what_is_done(case: str) -> None:
             assert "out/a" in shared_plan.refusal([step])
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_a_copy_takes_nothing_from_the_job_that_wrote_it(case: str) -> None:
+    for way in (GROWS, KEPT, UNKEPT):
+        (step,) = shared_plan.of_copy([shared_plan.step(record(way), CASES[case][0])])
+        assert step.deed in (Deed.LEAVE, Deed.REFUSE)
+
+
 def test_a_refusal_names_both_values() -> None:
     why = shared_plan.refusal([shared_plan.step(record(GROWS), Found(5, 99, 9))] * 2)
     assert why == (

@@ -68,12 +68,13 @@ def test_a_reclaim_without_notice_undoes_what_was_written_since_and_a_rehearsal_
 
 
 def test_two_jobs_that_write_one_file_are_refused(world: Fleet) -> None:
-    first = submit(world, "both", 2000)
+    text = PROGRAM.replace("import hashlib", 'both = open("nas/both.txt", "a")\nimport hashlib', 1)
+    first = world.submit(2000, text=text, name="first", mounts=[NAS])
     world.wait_line(first, 5)
-    second = submit(world, "both", 2000)
+    second = world.submit(2000, text=text, name="second", mounts=[NAS])
     world.wait(lambda: world.show(second)["state"] == "held", "the second one to be held", 120)
     reason = world.show(second)["reason"]
-    assert f"/var/lib/spotsurfer/folders/nas/both.bin, which {first} has open" in reason, reason
+    assert f"/var/lib/spotsurfer/folders/nas/both.txt, which {first} has open" in reason, reason
     assert world.show(first)["state"] == "active"
     for job in (second, first):
         world.client.post(f"/v1/jobs/{job}/cancel")

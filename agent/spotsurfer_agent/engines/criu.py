@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from spotsurfer_agent.save.session import NO_DEVICE, Device, Incomplete, SavePla
 
 log = logging.getLogger(__name__)
 ARRIVING_LOOK_SECONDS = 0.1
+KILLED = re.compile(r"killed by signal 9|were killed|died: the job was killed")  # CRIU's processes, or the pager's
 
 
 class CriuSave(SaveMethod):
@@ -156,7 +158,7 @@ class CriuSave(SaveMethod):
         host.world.bring(spec, manifest.facts.get(compatibility.HOST, ""))
         if (why := compatibility.refusal(manifest.facts, here, host.world.place(host.mounts()))) is not None:
             raise EngineError("refused", why)
-        shared = host.shared_steps(manifest)
+        shared = host.shared_steps(manifest, rehearses=bool(spec.rehearses))
 
         with self._or_undone(manifest):
             bag = host.bag(spec)
@@ -243,6 +245,8 @@ class CriuSave(SaveMethod):
             shim_protocol.ShimRefused,
         ) as e:
             cause = self._cause(e, short) if isinstance(e, shim_protocol.ShimRefused) else e
+            if short and isinstance(cause, CantBring | shim_protocol.ShimRefused) and KILLED.search(str(cause)):
+                cause = OSError(0, f"{short}: {cause}")  # by the kernel, for who else would
             self.host.kill()
             raise EngineError(blame(cause), f"checkpoint {image.id} can't be restored: {plainly(cause)}") from e
 

@@ -406,14 +406,16 @@ class JobHost:
 
     # ------------------------------------------------------------ its files on shared file systems
 
-    def shared_steps(self, image: Manifest) -> list[Step]:
-        """How they come back to a checkpoint. Raises EngineError("refused") if they can't."""
+    def shared_steps(self, image: Manifest, *, rehearses: bool = False) -> list[Step]:
+        """How they come back to a checkpoint. EngineError("input"): they can't, on no machine; ("refused"): not on this one."""
         try:
             plan = shared_return.steps(self.shares, image, self.keys)
         except (OSError, tree.UnsafePath) as e:
             raise EngineError("refused", f"the job's files on shared file systems can't be looked at: {plainly(e)}") from e
+        if image.epoch == 0 and not rehearses:
+            plan = shared_plan.of_copy(plan)
         if why := shared_plan.refusal(plan):
-            raise EngineError("refused", why)
+            raise EngineError("input", why)
         self.brought_back = shared_plan.told(plan)
         return plan
 
@@ -423,7 +425,7 @@ class JobHost:
         self.keeps.resume(image.shared)
 
     def bring_back(self, image: Manifest) -> None:
-        """Before the job of `pending_final` goes on here. Raises EngineError("refused"), ("restore"), StoreError."""
+        """Before the job of `pending_final` goes on here. EngineError("input"), ("refused"), ("restore"), StoreError."""
         plan = self.shared_steps(image)
         try:
             self.return_shared(image, plan, Reader(self.store, self.job, self.keys, self.limits))

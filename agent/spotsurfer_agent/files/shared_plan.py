@@ -120,6 +120,12 @@ def _grown(record: Shared, now: Found, where: str) -> Step:
     return Step(record, Deed.CUT, f"{where} had {then.size} bytes and has {now.size}")
 
 
+def of_copy(steps: Iterable[Step]) -> list[Step]:
+    """The steps of a copy of a job: it takes nothing from the other one, whose files these are."""
+    theirs = "the job that this is a copy of wrote it since; let each have a folder of its own"
+    return [s if s.deed in (Deed.LEAVE, Deed.REFUSE) else Step(s.record, Deed.REFUSE, f"{s.why}: {theirs}") for s in steps]
+
+
 def refusal(steps: Iterable[Step]) -> str:
     """Why the job can't go on; empty = it can."""
     lost = [s.why for s in steps if s.deed is Deed.REFUSE]

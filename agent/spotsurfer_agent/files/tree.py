@@ -243,6 +243,15 @@ def open_below(root: Path, path: str, flags: int) -> int:
         os.close(top)
 
 
+def open_known(root: Path, e: Entry) -> int:
+    """A descriptor for writing of the file that has this entry's path and number. Raises UnsafePath, OSError."""
+    fd = open_below(root, e.path, os.O_WRONLY)
+    if os.fstat(fd).st_ino != e.inode:
+        os.close(fd)
+        raise OSError(0, f"{e.path} was replaced by another file a moment ago")
+    return fd
+
+
 def refill(root: Path, entries: Iterable[Entry], table: list[Stored], source: Reader, *, anew: bool) -> None:
     """Give files below `root` their content, owners and times: those that are there, or made `anew` in place of any.
 
@@ -262,7 +271,8 @@ def refill(root: Path, entries: Iterable[Entry], table: list[Stored], source: Re
                     file = _make(e, folder, making)
                     fresh.append((folder, making, name))
                 else:
-                    file = _File(e, open_below(root, e.path, os.O_WRONLY | os.O_TRUNC))
+                    file = _File(e, open_known(root, e))
+                    file.empty()
                 if file is not None:
                     file.fill(pool, source, table)
         for folder, making, name in fresh:
@@ -419,6 +429,10 @@ class _File:
     def __del__(self) -> None:
         if self._fd >= 0:  # pieces were given up
             os.close(self._fd)
+
+    def empty(self) -> None:
+        """Drop what is in it."""
+        os.ftruncate(self._fd, 0)
 
     def fill(self, pool: Pool, source: Reader, table: list[Stored]) -> None:
         """Hand the file's chunks to the pool."""

@@ -23,7 +23,7 @@ class EngineError(Exception):
 
     `kind` is "start", "user" (the job's user is unknown there), "save", "restore" (the image is to blame), "store" (no answer
     during a restore), "refused" (facts forbid it, and nothing was touched; or the machine failed at a restore: another one may
-    do) or "image" (the job's container image can't be used anywhere).
+    do), "image" (the job's container image can't be used anywhere) or "input" (nor can its files on shared file systems).
     """
 
     def __init__(self, kind: str, sentence: str) -> None:
@@ -206,9 +206,9 @@ class Engine(Protocol):
         ...
 
     def restore(self, manifest: Manifest, spec: Spec) -> None:
-        """Bring files and processes back exactly. Raises EngineError("refused") before anything is touched, or ("restore").
+        """Bring files and processes back exactly.
 
-        The job runs then, or `stands_still`.
+        Raises EngineError("refused") or ("input") before anything is touched, or ("restore"). The job runs then, or `stands_still`.
         """
         ...
 
@@ -253,7 +253,7 @@ class Engine(Protocol):
     def bring_back(self, image: Manifest) -> None:
         """Before the job of `pending_final` goes on here: undo what another machine did to its files on shared file systems.
 
-        Raises EngineError("refused") if that can't be done, ("restore"); StoreError if a retry may help.
+        Raises EngineError("input") if that can't be done, ("refused"), ("restore"); StoreError if a retry may help.
         """
         ...
 

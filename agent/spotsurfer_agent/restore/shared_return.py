@@ -49,7 +49,7 @@ def _found(root: Path, record: Shared, keys: Keys) -> Found | None:
 
 
 def _cut(root: Path, record: Shared) -> None:
-    e, fd = record.entry, tree.open_below(root, record.entry.path, os.O_WRONLY)
+    e, fd = record.entry, tree.open_known(root, record.entry)
     try:
         os.ftruncate(fd, e.size)
         with contextlib.suppress(PermissionError):

@@ -29,7 +29,6 @@ from spotsurfer_agent.linux import file_copy
 from spotsurfer_agent.prepare.inputs import shared_file_systems
 
 KEPT_BYTES = 1 << 30  # of content, if nobody says otherwise
-DELETED = " (deleted)"  # CRIU carries such files
 
 
 @dataclass(slots=True)
@@ -63,9 +62,10 @@ class SharedWrites:
         self._ahead: dict[str, tree.Stamp] = {}
 
     def ahead(self, pids: Callable[[], Iterable[int]], mounts: Sequence[Mount], *, copies: bool) -> None:
-        """While the job runs: write back what it wrote; with `copies`, copy what the freeze would copy.
+        """While the job runs: write back what it wrote; with `copies`, copy what is kept.
 
-        A file is copied if nothing wrote to it for a while, so that its times tell if something does afterwards.
+        If nothing wrote to a file for a while before, its times tell if something does afterwards. The copy of any other is
+        compared with it in the freeze.
         """
         self._ahead = {}
         if not shared_file_systems.written(mounts):
@@ -78,12 +78,11 @@ class SharedWrites:
             time.sleep(1.1 * RACY_NS / 1e9)
         for w in kept:
             if (at := before[w.path]) is not None and self._index.get(w.path, (None, None))[0] != at:
-                self._copy_ahead(w, at)
-
-    def _copy_ahead(self, w: Writing, before: tree.Stamp) -> None:
-        with contextlib.suppress(OSError, tree.UnsafePath):  # the freeze copies it
-            if not w.mapped and self._stamp(w) == before:
-                self._ahead[w.path] = self._copy(w)
+                with contextlib.suppress(OSError, tree.UnsafePath):  # the freeze copies it
+                    quiet = not w.mapped and self._stamp(w) == at
+                    copied = self._copy(w)
+                    if quiet:
+                        self._ahead[w.path] = copied
 
     def _stamp(self, w: Writing) -> tree.Stamp | None:
         with contextlib.suppress(OSError, tree.UnsafePath), self._opened(w) as fd:
@@ -186,9 +185,10 @@ class SharedWrites:
 
     def _copy(self, w: Writing) -> tree.Stamp:
         self._copies.mkdir(parents=True, exist_ok=True)
+        copy = self._copy_of(w.path)
         with self._opened(w) as fd:
             at = tree.stamp(os.fstat(fd))
-            file_copy.copy(fd, self._copy_of(w.path))
+            (file_copy.update if copy.exists() else file_copy.copy)(fd, copy)
             return at
 
 
@@ -209,7 +209,7 @@ def _handles(pids: Iterable[int], below: tuple[str, ...]) -> Iterator[tuple[str,
     """Path, inode, size, whether it is written at its end alone, whether by a mapping."""
     for pid in pids:
         for fd, name in procfs.descriptors(pid):
-            if name.startswith(below) and not name.endswith(DELETED) and (flags := procfs.flags(pid, fd)) & os.O_ACCMODE:
+            if name.startswith(below) and not _is_gone(name) and (flags := procfs.flags(pid, fd)) & os.O_ACCMODE:
                 with contextlib.suppress(OSError):
                     st = os.stat(f"/proc/{pid}/fd/{fd}")  # noqa: PTH116 -- many of them
                     if stat.S_ISREG(st.st_mode):
@@ -217,9 +217,14 @@ def _handles(pids: Iterable[int], below: tuple[str, ...]) -> Iterator[tuple[str,
                         yield name, st.st_ino, st.st_size, at_end, False
         with contextlib.suppress(OSError):  # it has ended
             for m in procfs.mappings(procfs.text(pid, "maps")):
-                if m.mode[1] == "w" and m.mode[3] == "s" and m.name.startswith(below) and not m.name.endswith(DELETED):
+                if m.mode[1] == "w" and m.mode[3] == "s" and m.name.startswith(below) and not _is_gone(m.name):
                     st = os.stat(f"/proc/{pid}/map_files/{m.start:x}-{m.end:x}")  # noqa: PTH116
                     yield m.name, m.inode, st.st_size, False, True
+
+
+def _is_gone(name: str) -> bool:
+    """Removed while it is open, as the kernel or an NFS client says: CRIU carries it."""
+    return name.endswith(" (deleted)") or name.rpartition("/")[2].startswith(".nfs")
 
 
 def _entry(path: str, st: os.stat_result) -> Entry:

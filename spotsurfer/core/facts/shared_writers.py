@@ -18,9 +18,8 @@ def rivals(jobs: Iterable[JobSeen]) -> dict[JobId, str]:
         both = next((path for path in seen.writes if path in taken), None)
         if both is not None:
             found[job] = (
-                f"it writes {both}, which {taken[both]} has open for writing, too: on a shared file system only one job "
-                "can write a file, because going back to a checkpoint takes the other one's work with it. "
-                "Give each a file of its own"
+                f"it writes {both}, which {taken[both]} has open for writing, too: on a shared file system only one job can "
+                "write a file, because going back to a checkpoint takes the other one's work, too. Give each a file of its own"
             )
         elif not waits:
             taken.update(dict.fromkeys(seen.writes, job))
