@@ -70,7 +70,7 @@ def submit(world: Fleet, name: str, steps: int) -> str:
 
 
 def test_a_licence_is_returned_and_taken_again(world: Fleet, server: LicenceServer) -> None:
-    first, second = submit(world, "first", 300), submit(world, "second", 60)
+    first, second = submit(world, "first", 300), submit(world, "second", 240)
     world.wait_line(first, 20, 120)
     assert world.show(second)["note"] == f"it waits for 1 of 1 licences vcs: held by {first}"
     assert world.show(second)["attempts"] == []
