@@ -35,7 +35,7 @@ def decided(*jobs: JobSeen, total: int = 1, **pools: int) -> Decision:
     return decide(a_snapshot(*jobs, offers=[an_offer()], licences=known), Cheapest(60, 0.2), NOW)
 
 
-def names(decision: Decision, kind: type) -> list[str]:
+def names(decision: Decision, kind: type[Grant] | type[Plan] | type[Terminate]) -> list[str]:
     return [a.job for a in decision.actions if isinstance(a, kind)]
 
 
