@@ -9,8 +9,8 @@ import pytest
 from cli.conftest import Call
 from support.fake_service import START, FakeService, an_attempt
 
-from spotsurfer.cli import printing
-from spotsurfer.cli.reasons import REJECTED_TOLD, decided
+from spotsurfer.cli import printing, reasons
+from spotsurfer.cli.reasons import REJECTED_TOLD
 from spotsurfer.model.job import AttemptState, HeldBy, JobState, Wish
 from spotsurfer.ports.service import Why
 
@@ -141,4 +141,4 @@ def test_it_breaks_no_words(job: str, decided: list[Why], call: Call, monkeypatc
 def test_a_reason_that_says_for_what_it_waits_is_a_sentence_by_itself() -> None:
     why = "it waits for 1 of 4 licences vcs: held by a"
     decision = {"done": [], "note": why, "rejected": []}
-    assert decided(decision, steps=False) == ["It waits for 1 of 4 licences vcs: held by a"]
+    assert reasons.decided(decision, steps=False) == ["It waits for 1 of 4 licences vcs: held by a"]
