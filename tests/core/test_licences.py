@@ -57,6 +57,8 @@ WAITS = job("waits", age=50)
         (job("other", A.DRAINED, head=FINAL), False),  # the same
         (job("other", A.DRAINED, head=FINAL, wish=Wish.HOLD), True),
         (job("other", A.DRAINED, head=FINAL, attempt={"gave_way_to": "x"}, priority=-1), True),
+        (job("other", A.DRAINED, head=FINAL, attempt={"drained": True}, resumed_at=ago(1), priority=-1), True),
+        (job("other", A.RELEASING, attempt={"granted_at": ago(90)}, resumed_at=ago(1), instances={}), False),  # it was lost
         (job("other", A.DRAINING, wish=Wish.HOLD), True),  # a machine boots meanwhile
         (job("other", A.DRAINING), False),
         (job("other", A.RELEASED, priority=-1), True),
