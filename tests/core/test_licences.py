@@ -81,7 +81,7 @@ def test_when_a_machine_is_ordered_for_the_next_job(other: JobSeen, free: bool) 
         (job("other", A.RUNNING, head=DONE, wish=Wish.CANCEL, agents={1: an_agent("fenced")}), True),
         (job("other", A.LOST, instances={1: an_instance(gone=True)}, attempt={"granted_at": ago(90)}), False),
         (job("other", A.DRAINED, head=FINAL, wish=Wish.HOLD), True),
-        (replace(job("other", A.READY), head=None), False),  # it may have been granted
+        (replace(job("other", A.READY, wish=Wish.HOLD), head=None), False),  # it may have been granted
         (job("other", head=replace(a_head(), epoch=7)), False),  # a database from a backup does not know its machine
     ],
 )
@@ -100,6 +100,8 @@ def test_a_machine_that_is_ready_waits_for_one_that_is_given_back() -> None:
 def test_two_in_one_look() -> None:
     ready = [job(f"r{n}", A.READY, age=90 - n, agents={1: an_agent("standby")}, head=seen().head) for n in range(3)]
     assert names(decided(*ready, total=2), Grant) == ["r0", "r1"]
+    granted = decided(ready[0], WAITS)
+    assert (names(granted, Grant), names(granted, Plan)) == (["r0"], [])
     assert names(decided(*(job(f"q{n}", age=90 - n) for n in range(3)), total=2), Plan) == ["q0", "q1"]
 
 

@@ -70,7 +70,7 @@ class Licensed(World):
 
 
 def stormy(seed: int) -> None:
-    world = Licensed(seed, 7, Chances(crash=0.01, stands_still=0.0))
+    world = Licensed(seed, 6, Chances(crash=0.01, stands_still=0.0))
     assert world.run(limit=12_000, quiet_after=1200) == "ok"
     assert world.most["vcs"] == POOLS["vcs"], "all of them were used at some time"
 
