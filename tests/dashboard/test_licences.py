@@ -27,5 +27,5 @@ def test_the_queue_has_a_line_of_licences() -> None:
             LicenceStatus("route", 0, 0, 0, [], [], 0, ("x",), None, trouble),
         ]
         vcs = "<b>3</b> of 4 vcs in use (1 job waits)"
-        route = "<b>0</b> of 0 route in use – they can&#39;t be counted: &lt;x&gt;"
+        route = "<b>0</b> of 0 route in use \N{EN DASH} they can&#39;t be counted: &lt;x&gt;"
         assert line() == [f'<p id="licences">Licences: {vcs}, {route}.</p>']
