@@ -35,8 +35,12 @@ def decided(*jobs: JobSeen, total: int = 1, **pools: int) -> Decision:
     return decide(a_snapshot(*jobs, offers=[an_offer()], licences=known), Cheapest(60, 0.2), NOW)
 
 
-def names(decision: Decision, kind: type) -> list[str]:
+def names(decision: Decision, kind: type[Grant] | type[Plan] | type[Terminate]) -> list[str]:
     return [a.job for a in decision.actions if isinstance(a, kind)]
+
+
+def note(decision: Decision, name: str) -> str:
+    return decision.notes[JobId(name)]
 
 
 WAITS = job("waits", age=50)
@@ -53,6 +57,8 @@ WAITS = job("waits", age=50)
         (job("other", A.DRAINED, head=FINAL), False),  # the same
         (job("other", A.DRAINED, head=FINAL, wish=Wish.HOLD), True),
         (job("other", A.DRAINED, head=FINAL, attempt={"gave_way_to": "x"}, priority=-1), True),
+        (job("other", A.DRAINED, head=FINAL, attempt={"drained": True}, resumed_at=ago(1), priority=-1), True),
+        (job("other", A.RELEASING, attempt={"granted_at": ago(90)}, resumed_at=ago(1), instances={}), False),  # it was lost
         (job("other", A.DRAINING, wish=Wish.HOLD), True),  # a machine boots meanwhile
         (job("other", A.DRAINING), False),
         (job("other", A.RELEASED, priority=-1), True),
@@ -64,7 +70,7 @@ def test_when_a_machine_is_ordered_for_the_next_job(other: JobSeen, free: bool) 
     found = decided(other, WAITS)
     assert ("waits" in names(found, Plan)) is free
     if not free:
-        assert found.notes["waits"] == "it waits for 1 of 1 licences vcs: held by other"
+        assert note(found, "waits") == "it waits for 1 of 1 licences vcs: held by other"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +81,7 @@ def test_when_a_machine_is_ordered_for_the_next_job(other: JobSeen, free: bool) 
         (job("other", A.RUNNING, head=DONE, wish=Wish.CANCEL, agents={1: an_agent("fenced")}), True),
         (job("other", A.LOST, instances={1: an_instance(gone=True)}, attempt={"granted_at": ago(90)}), False),
         (job("other", A.DRAINED, head=FINAL, wish=Wish.HOLD), True),
-        (replace(job("other", A.READY), head=None), False),  # it may have been granted
+        (replace(job("other", A.READY, wish=Wish.HOLD), head=None), False),  # it may have been granted
         (job("other", head=replace(a_head(), epoch=7)), False),  # a database from a backup does not know its machine
     ],
 )
@@ -88,12 +94,14 @@ def test_a_machine_that_is_ready_waits_for_one_that_is_given_back() -> None:
     ready = job("waits", A.READY, age=50, agents={1: an_agent("standby")}, head=seen().head)
     found = decided(job("other", A.DRAINING, wish=Wish.HOLD), ready)
     assert names(found, Terminate) == []
-    assert "it waits for 1 of 1 licences vcs: held by other" in found.notes["waits"]
+    assert "it waits for 1 of 1 licences vcs: held by other" in note(found, "waits")
 
 
 def test_two_in_one_look() -> None:
     ready = [job(f"r{n}", A.READY, age=90 - n, agents={1: an_agent("standby")}, head=seen().head) for n in range(3)]
     assert names(decided(*ready, total=2), Grant) == ["r0", "r1"]
+    granted = decided(ready[0], WAITS)
+    assert (names(granted, Grant), names(granted, Plan)) == (["r0"], [])
     assert names(decided(*(job(f"q{n}", age=90 - n) for n in range(3)), total=2), Plan) == ["q0", "q1"]
 
 
@@ -106,13 +114,13 @@ def test_all_or_none_and_in_order() -> None:
     )
     found = decided(other, both, vcs, total=2, route=1)
     assert names(found, Plan) == [], "what the first waits for is not given to those behind it"
-    assert found.notes["both"] == "it waits for 1 of 1 licences route: held by other"
-    assert found.notes["vcs"].endswith("held by other; both comes first")
+    assert note(found, "both") == "it waits for 1 of 1 licences route: held by other"
+    assert note(found, "vcs").endswith("held by other; both comes first")
     assert names(decided(other, both, vcs, urgent, total=2, route=1), Plan) == ["urgent"]
     huge = job("huge", vcs=9, age=99)
     found = decided(other, huge, vcs, total=2, route=1)
     assert names(found, Plan) == ["vcs"], "what can never be had keeps nobody waiting"
-    assert found.notes["huge"] == "it waits for 9 licences vcs, and there are 2 for jobs"
+    assert note(found, "huge") == "it waits for 9 licences vcs, and there are 2 for jobs"
 
 
 def test_fewer_than_before() -> None:
@@ -123,15 +131,15 @@ def test_fewer_than_before() -> None:
 
 
 def test_what_is_said_of_pools_and_many_holders() -> None:
-    no = decide(a_snapshot(WAITS, offers=[an_offer()]), Cheapest(60, 0.2), NOW).notes["waits"]
+    no = note(decide(a_snapshot(WAITS, offers=[an_offer()]), Cheapest(60, 0.2), NOW), "waits")
     assert no == "it asks for 1 licences vcs, and there is no such pool: [licences] of the configuration says which are"
     many = [job(f"j{n}", A.RUNNING, age=100 - n) for n in range(6)]
     assert (
-        decided(*many, WAITS, total=6).notes["waits"] == "it waits for 1 of 6 licences vcs: held by j0, j1, j2, j3 and 2 more"
+        note(decided(*many, WAITS, total=6), "waits") == "it waits for 1 of 6 licences vcs: held by j0, j1, j2, j3 and 2 more"
     )
     told = {"vcs": LicencePool("vcs", 0, "they can't be counted: x")}
     unknown = decide(a_snapshot(WAITS, licences=told, offers=[an_offer()]), Cheapest(60, 0.2), NOW)
-    assert unknown.notes["waits"] == "it waits for 1 licences vcs, and there are 0 for jobs; they can't be counted: x"
+    assert note(unknown, "waits") == "it waits for 1 licences vcs, and there are 0 for jobs; they can't be counted: x"
 
 
 def test_a_dry_run_says_so() -> None:

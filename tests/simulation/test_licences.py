@@ -15,7 +15,7 @@ from simulation.chances import Chances, calm
 from simulation.seeds import seeds
 from simulation.world import LIMITS, World
 
-from spotsurfer.model.job import AttemptState, JobId
+from spotsurfer.model.job import AttemptState, Job, JobId, JobState
 from spotsurfer.model.licences import LicencePool
 from spotsurfer.state import jobs as rows
 
@@ -61,12 +61,16 @@ class Licensed(World):
     def running(self) -> list[str]:
         return [job for job, some in self.attempts.items() if some and some[-1].state is AttemptState.RUNNING]
 
+    def job(self, number: int) -> Job:
+        with self.engine.connect() as c:
+            return rows.load_job(c, self.ids[number])
+
     def note(self, job: int) -> str:
         return self.loop.note_of(self.ids[job])
 
 
 def stormy(seed: int) -> None:
-    world = Licensed(seed, 7, Chances(crash=0.01, stands_still=0.0))
+    world = Licensed(seed, 6, Chances(crash=0.01, stands_still=0.0))
     assert world.run(limit=12_000, quiet_after=1200) == "ok"
     assert world.most["vcs"] == POOLS["vcs"], "all of them were used at some time"
 
@@ -156,4 +160,16 @@ def test_a_large_request_does_not_starve() -> None:
         world.submit()
     until(world, lambda: "job-2" in world.running())
     assert not any(world.attempts[job] for job in world.ids[3:])
+    assert world.run(limit=3000, quiet_after=100_000) == "ok"
+
+
+def test_who_resumes_at_once_waits_behind_the_one_that_was_promised_them() -> None:
+    world = one_kind(2, 1, work=100)
+    until(world, lambda: world.running() == ["job-0"])
+    world.commands.hold("job-0")
+    until(world, lambda: bool(world.attempts[world.ids[1]]), 60)
+    until(world, lambda: world.job(0).state is JobState.HELD)
+    world.commands.resume("job-0")
+    until(world, lambda: world.running() == ["job-1"])
+    assert len(world.attempts[world.ids[1]]) == 1
     assert world.run(limit=3000, quiet_after=100_000) == "ok"

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from spotsurfer.core.facts.attempt_view import AttemptView, cases, holder_of, wanted
-from spotsurfer.model.job import OVER, WAITS, Job, JobId, JobState, Wish
+from spotsurfer.model.job import OVER, WAITS, Attempt, Job, JobId, JobState, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.licences import LicencePool
 from spotsurfer.model.snapshot import JobSeen, Snapshot
@@ -47,8 +47,14 @@ def _may_run(c: AttemptView) -> bool:
 
 def keeps(seen: JobSeen) -> bool:
     """Whether the job is to go on elsewhere, and has not given up its licences."""
-    had = (a for a in seen.attempts if a.state not in OVER and a.granted_at is not None and not a.gave_way_to)
+    had = (a for a in seen.attempts if a.state not in OVER and a.granted_at is not None and not _gave_back(seen.job, a))
     return wanted(seen) and seen.job.state is JobState.ACTIVE and any(had)
+
+
+def _gave_back(job: Job, a: Attempt) -> bool:
+    """Whether it was saved there for another job, or for a suspension that its user has ended since."""
+    resumed = job.resumed_at is not None and a.granted_at is not None and a.granted_at < job.resumed_at
+    return bool(a.gave_way_to) or (a.drained and resumed)
 
 
 def booked(seen: JobSeen) -> bool:
