@@ -256,6 +256,13 @@ def ended_in_home(connection: Connection, job: Job) -> list[Job]:
     return [job_from_row(r) for r in connection.execute(select(J).where(same, over).order_by(J.c.ended_at)).mappings()]
 
 
+def homes_since(connection: Connection, at: datetime) -> set[tuple[str, str]]:
+    """Owner and folder of all jobs that work in one, and have not ended before that time."""
+    home = J.c.spec["home"].as_string()
+    query = select(J.c.owner, home).where(home != "", or_(J.c.ended_at.is_(None), J.c.ended_at >= text_of(at))).distinct()
+    return {(str(owner), str(folder)) for owner, folder in connection.execute(query)}
+
+
 def open_jobs(connection: Connection) -> list[Job]:
     """Jobs that have not ended, or still have machines."""
     return [job_from_row(r) for r in connection.execute(OPEN).mappings()]

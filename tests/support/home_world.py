@@ -103,7 +103,8 @@ class HomeWorld:
 
     def post(self, path: str, body: Json) -> Json:
         self.before(f"POST {path}")
-        return {"lacks": self.homes.home_lacks(body["home"], body["digests"], OWNER)}
+        lacks = self.homes.home_lacks(body["home"], body["digests"], OWNER)
+        return {"lacks": lacks, "shared": self.homes.shares_home(body["home"])}
 
     def upload(self, path: str, pieces: Iterator[bytes], size: int) -> None:
         self.before(f"PUT {path}")
