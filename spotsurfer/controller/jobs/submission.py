@@ -24,6 +24,7 @@ from sqlalchemy import Engine
 
 from spotsurfer.controller.jobs.batches import of_task, resolved, rows_of
 from spotsurfer.controller.jobs.secrets import Vault
+from spotsurfer.controller.jobs.writers import refuse_twice
 from spotsurfer.controller.machines.store_credentials import inputs_of
 from spotsurfer.core.scheduling import placement
 from spotsurfer.core.scheduling.placement import barred, fits, too_little
@@ -127,6 +128,7 @@ class Submission:
             raise Conflict(f"job {gone} was given up while it was submitted: submit it again")
         with self.engine.connect() as connection:
             conditions = resolved(connection, jobs, within)
+            refuse_twice(connection, owner, [one.spec for one in jobs.values()])
         try:
             with ThreadPoolExecutor(WRITERS) as pool:
                 list(pool.map(partial(self._store_one, owner), jobs, jobs.values(), bags))
