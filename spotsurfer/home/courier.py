@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from spotsurfer.common.backoff import backoff_seconds
 from spotsurfer.home import logs
 from spotsurfer.home.book import Awaited, Book
-from spotsurfer.home.deliver import Pass, deliver
+from spotsurfer.home.deliver import FEW, Pass, deliver
 from spotsurfer.model import arrays
 from spotsurfer.model.errors import NoController
 from spotsurfer.model.job import JobId, JobSpec
@@ -21,6 +21,7 @@ from spotsurfer.ports.clock import SystemClock
 from spotsurfer.web.client import Client, Json
 
 PAUSE_SECONDS = (1.0, 10.0)  # between two looks: the first, and the longest while nothing comes
+LIST_SECONDS = 5.0  # … at least where all jobs are listed for it
 AWAY_SECONDS = (2.0, 60.0)  # while no controller answers
 LOG = "courier.log"
 
@@ -101,5 +102,6 @@ def _until_home(
             continue
         away, idle = 0, 0 if done.found_any else idle + 1
         tell(done)
-        if book.open(client.place):
-            pause(backoff_seconds(idle + 1, *PAUSE_SECONDS))
+        if left := book.open(client.place):
+            least = LIST_SECONDS if len(left) > FEW else 0.0
+            pause(max(backoff_seconds(idle + 1, *PAUSE_SECONDS), least))
