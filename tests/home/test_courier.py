@@ -209,6 +209,18 @@ def test_a_controller_that_is_away_is_asked_with_growing_pauses(tmp_path: Path) 
     assert at_home("j1", world.book())
 
 
+def test_it_ends_after_an_hour_in_which_all_that_is_left_failed(tmp_path: Path) -> None:
+    world = made(tmp_path / "w")
+    shutil.rmtree(world.home)
+    pauses: list[float] = []
+    assert run(world.client, world.book(), pauses.append)
+    assert 3000 < sum(pauses) < 4000
+    world.home.mkdir()
+    assert not at_home("j1", world.book())
+    deliver(world.client, book=world.book())
+    assert at_home("j1", world.book())
+
+
 def test_a_job_that_the_controller_does_not_know_is_not_awaited_for_ever(tmp_path: Path) -> None:
     world = made(tmp_path / "w")
     del world.jobs["j1"]
