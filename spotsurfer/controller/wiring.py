@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -75,6 +76,7 @@ from spotsurfer.store.open_store import open_for, open_place
 
 log = structlog.get_logger()
 RENEWALS_SECONDS = 5.0  # between two looks for credentials to renew
+HOMES_SECONDS = 3600.0  # between two looks for folders in which nobody works any more
 TIDY_SECONDS = 5.0  # between two looks for rehearsals that are over
 LICENCES_SECONDS = 1.0  # between two looks for pools to count
 MESSAGES_SECONDS, WEBHOOKS_SECONDS = 5.0, 1.0  # between two looks for news
@@ -176,7 +178,8 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
     observer.silent_from = renewals.silent_from
     renewing = Repeated("renewals", renewals.look, RENEWALS_SECONDS, "access.failed", renewals.stopping, at_once=True)
     hooks = Hooks(engine, clock, settings.hooks.on_end)
-    homes = HomeFolders(engine, store, own.data_dir / "uploads")
+    shared = tuple(str(path) for path in settings.shared.paths)
+    homes = HomeFolders(engine, store, own.data_dir / "uploads", shared)
     apply = Apply(
         engine=engine,
         clouds=clouds,
@@ -226,6 +229,7 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         limits=settings.limits.as_limits(),
         kill_wait_seconds=settings.limits.kill_wait_seconds,
         check_licences=licences.check,
+        shared=shared,
     )
     apply.ready = submission.specifications.ready
     commands = Commands(engine, clock, heads, schedule.poke, checkpoints.has, observer.offers)
@@ -233,11 +237,13 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
     forks = Forks(checkpoints, collection, submission.new_job_id, schedule.poke)
     rehearsals = Rehearsals(checkpoints, forks, collection, commands.cancel)
     operations = Operations()
+    ended = settings.retention.ended
     background = [
         Repeated("keeper", collection.look, settings.retention.every, "keeper.failed", collection.stopping),
         renewing,
         Repeated("tidy", rehearsals.tidy, TIDY_SECONDS, "keeper.failed"),
         Repeated("licences", licences.look, LICENCES_SECONDS, "licences.failed", licences.stopping, at_once=True),
+        Repeated("homes", lambda: homes.tidy(clock.now(), timedelta(seconds=ended)), HOMES_SECONDS, "keeper.failed"),
     ]
     messages = Messages(engine, clock, settings.notify.as_rules(), _send(settings))
     webhooks = Webhooks(engine, clock, _webhooks(settings))

@@ -211,7 +211,7 @@ Home = Annotated[str, Query(min_length=1, max_length=4096, description="Absolute
 @router.post("/homes/lacks", tags=["submit"])
 def home_lacks(body: HomeBody, service: Controller) -> m.LacksOut:
     """Which files of a folder that jobs are to work in must be sent; a tree is sent last."""
-    return m.LacksOut(lacks=list(service.home_lacks(body.home, body.digests)))
+    return m.LacksOut(lacks=list(service.home_lacks(body.home, body.digests)), shared=service.shares_home(body.home))
 
 
 @router.put("/homes/files", status_code=204, tags=["submit"], openapi_extra={"requestBody": {**RAW, "required": True}})

@@ -323,10 +323,10 @@ def test_what_nobody_foresaw_in_handing_out_to_one_keeps_others_from_nothing(sce
     scene.add(2)
     credentials = scene.cloud.credentials
 
-    def fails(job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
+    def fails(job: str, attempt: int, inputs: Sequence[str], home: str = "") -> Credentials:
         if attempt == 1:
             raise KeyError("AccessKeyId")
-        return credentials(job, attempt, inputs)
+        return credentials(job, attempt, inputs, home)
 
     scene.cloud.credentials = fails  # type: ignore[method-assign]
     scene.renewals.look()

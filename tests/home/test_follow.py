@@ -10,7 +10,7 @@ from spotsurfer_wire.home_tree import FILE, FOLDER, GONE, HomeChange, HomeChange
 from support.home_world import OWNER, HomeWorld, shown
 
 from spotsurfer.home import deliver
-from spotsurfer.model.job import Attempt, AttemptNumber, AttemptState, Job, JobId, JobSpec, JobState
+from spotsurfer.model.job import Attempt, AttemptNumber, AttemptState, Job, JobId, JobSpec, JobState, SharedMount
 from spotsurfer.model.market import Market, Pool
 from spotsurfer.state import jobs as rows
 from spotsurfer.state.db import open_database
@@ -80,3 +80,36 @@ def test_a_job_that_waited_for_none_begins_as_it_was_submitted(tmp_path: Path) -
     world = HomeWorld(tmp_path)
     world.homes.follow(Job(JobId("x"), JobSpec("x", ("x",), home="/h/w"), JobState.QUEUED, 1, NOW, owner=OWNER))
     assert not any(key.endswith("/HOME") for key in world.store.objects)
+
+
+def test_what_was_sent_of_a_folder_goes_when_nobody_works_there_any_more(tmp_path: Path) -> None:
+    world = HomeWorld(tmp_path)
+    world.homes.engine = open_database(None)
+    (world.home / "in").write_text("in")
+    spec = world.submit("old")
+    row(world, spec, ended=0)
+    stored = sum("/HOMES/" in key for key in world.store.objects)
+    assert stored == 2
+    world.store.modified = NOW.timestamp()
+    world.homes.tidy(NOW + timedelta(days=6), timedelta(days=7))
+    assert sum("/HOMES/" in key for key in world.store.objects) == stored
+    row(world, JobSpec("other", ("x",), home=spec.home), ended=86400.0)
+    world.homes.tidy(NOW + timedelta(days=8), timedelta(days=7))
+    assert sum("/HOMES/" in key for key in world.store.objects) == stored, "another job ended there later"
+    world.store.modified = (NOW + timedelta(days=5)).timestamp()
+    world.homes.tidy(NOW + timedelta(days=9), timedelta(days=7))
+    assert sum("/HOMES/" in key for key in world.store.objects) == stored, "somebody is sending it"
+    world.homes.tidy(NOW + timedelta(days=13), timedelta(days=7))
+    assert not any("/HOMES/" in key for key in world.store.objects)
+    assert world.homes.home_lacks(spec.home, [spec.home_tree], OWNER) == [spec.home_tree]
+
+
+def test_a_folder_that_machines_see_stays_where_it_is(tmp_path: Path) -> None:
+    world = HomeWorld(tmp_path)
+    (world.home / "in").write_text("in")
+    world.homes.shared = (str(tmp_path),)
+    assert world.submit("there").home_tree == ""
+    world.homes.shared = (f"{world.home}2", "/elsewhere")
+    mounted = world.submit("mounted", mounts=(SharedMount("m", "bind", str(tmp_path), str(tmp_path)),))
+    assert (mounted.home_tree, world.sent) == ("", [])
+    assert world.submit("sent").home_tree

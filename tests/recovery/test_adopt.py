@@ -148,6 +148,7 @@ def test_a_job_comes_back_but_for_what_only_the_controller_knew(tmp_path: Path, 
     assert plain == LOST.keys() | {"inputs", "secrets"}, "a new field of a job: is it lost, or does the store tell it?"
     submission = Submission(open_database(None), ManualClock(NOW), store, spool, vault, lambda *_: None, lambda: (), 600.0)
     submission.upload(JobId("my-asm-0a1b2c"), "in/a", iter([b"x"]), 1)
+    store.put(object_keys.home_file_key(object_keys.home_scope("", FULL.home), FULL.home_tree), b"a tree")
     sent = dataclasses.replace(
         FULL,
         inputs=("in/a",),

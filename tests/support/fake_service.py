@@ -456,6 +456,9 @@ class FakeService:
         told = {path: hashlib.sha256(data).hexdigest() for path, data in results.items()} | self.digests
         return [OutputFile(path, len(data), told[path]) for path, data in sorted(results.items())]
 
+    def shares_home(self, home: str) -> bool:
+        return home.startswith("/shared/")
+
     def home_lacks(self, home: str, digests: Sequence[str], owner: str = "") -> Sequence[str]:
         return [d for d in digests if (owner, home, d) not in self.home_files]
 

@@ -161,9 +161,14 @@ def home_scope(owner: str, home: str) -> str:
     return hashlib.sha256(f"{owner}\0{home}".encode()).hexdigest()[:32]
 
 
+def homes_prefix() -> str:
+    """Folder of all scopes."""
+    return f"{jobs_prefix()}HOMES/"
+
+
 def home_prefix(scope: str) -> str:
     """Folder of what jobs of one scope were sent. No job has such an id; clouds' roles open what lies below jobs/."""
-    return f"{jobs_prefix()}HOMES/{scope}/"
+    return f"{homes_prefix()}{scope}/"
 
 
 def home_file_key(scope: str, sha256: str) -> str:

@@ -208,7 +208,8 @@ class Engine(Protocol):
     def restore(self, manifest: Manifest, spec: Spec) -> None:
         """Bring files and processes back exactly.
 
-        Raises EngineError("refused") or ("input") before anything is touched, or ("restore"). The job runs then, or `stands_still`.
+        Raises EngineError("refused") or ("input") before anything is touched, or ("restore"). Then the job runs, or
+        it `stands_still`.
         """
         ...
 

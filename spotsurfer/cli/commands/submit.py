@@ -17,7 +17,7 @@ from spotsurfer.cli.follow import until_all_ended, until_ended, verdict
 from spotsurfer.cli.printing import complain, console, is_quiet, money, put, put_json, table, tell
 from spotsurfer.common.units import counted
 from spotsurfer.common.units import size as human_size
-from spotsurfer.model.arrays import read_array
+from spotsurfer.model.arrays import read_array, task_id
 from spotsurfer.model.errors import Conflict, NoCapacity, SpotsurferError, UsageError
 from spotsurfer.web.client import Client, Json, job_path
 from spotsurfer.web.submitting import request_body, spec_body, upload
@@ -25,6 +25,7 @@ from spotsurfer.web.submitting import request_body, spec_body, upload
 if TYPE_CHECKING:
     from spotsurfer.jobspec.parse import JobRequest
     from spotsurfer.jobspec.uploads import InputFile
+    from spotsurfer.model.job import JobSpec
 
 
 # ---- GPU notes: what saving a job with GPUs costs, and on which machines it may fail.
@@ -262,10 +263,7 @@ def submit(  # noqa: PLR0913 - one parameter an option
     id = job["array"] or job["id"]
     if wait:
         tell(f"Submitted {id}.")
-        job = until_ended(client, job["id"], limit) if not job["array"] else until_all_ended(client, id, limit)
-        from spotsurfer.cli.commands.home import come_home
-
-        come_home(client, [id])
+        job = _wait(client, request.spec, job, limit)
     spec = job["spec"]
     if spec["secrets"]:
         how = (
@@ -287,11 +285,24 @@ def submit(  # noqa: PLR0913 - one parameter an option
         verdict(job)
 
 
+def _wait(client: Client, spec: JobSpec, job: Json, limit: float | None) -> Json:
+    """The job or array at its end, with all that comes home there."""
+    array = job["array"]
+    ended = until_all_ended(client, array, limit) if array else until_ended(client, job["id"], limit)
+    if spec.home or spec.stdout:
+        from spotsurfer.cli.commands.home import come_home
+
+        come_home(client, [task_id(array, task) for task in read_array(spec.array).tasks] if array else [job["id"]])
+    return ended
+
+
 def send(client: Client, request: JobRequest) -> Json:
     """Upload the inputs and create the job; a failure leaves nothing half-made."""
-    from spotsurfer.home import bring, expect
+    spec = request.spec
+    if comes_home := bool(spec.home or spec.stdout or spec.stderr):
+        from spotsurfer.home import bring
 
-    request = replace(request, spec=bring(client, request.spec, tell))
+        request = replace(request, spec=bring(client, spec, tell))
     job = str(client.post("/v1/ids", {"name": request.spec.name})["job"])
     try:
         with _progress(request.inputs) as sent:
@@ -305,7 +316,10 @@ def send(client: Client, request: JobRequest) -> Json:
         except SpotsurferError:
             complain(f"Whether it was submitted is not known: `spotsurfer show {job}` says so.")
         raise
-    expect(client, [(request.spec, made)])
+    if comes_home:
+        from spotsurfer.home import expect
+
+        expect(client, [(request.spec, made)])
     return made
 
 

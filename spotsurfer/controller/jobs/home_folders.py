@@ -13,8 +13,10 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 
+import structlog
 from spotsurfer_wire import json_codec, object_keys
 from spotsurfer_wire.home_tree import FILE, HomeChanges, HomeTree, followed
 from spotsurfer_wire.json_codec import ProtocolError
@@ -27,6 +29,7 @@ from spotsurfer.model.errors import Conflict, InputMissing, JobFileError, NotFou
 from spotsurfer.model.job import ENDED, OVER, Job
 from spotsurfer.state import jobs as rows
 
+log = structlog.get_logger(room="homes")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 SCOPES_KEPT = 1000
 READERS = 16
@@ -39,8 +42,13 @@ class HomeFolders:
     engine: Engine
     store: CopyingStore
     spool_dir: Path
+    shared: tuple[str, ...] = ()  # paths that submit hosts and machines have in common
     _known: OrderedDict[str, set[str]] = field(default_factory=OrderedDict)  # by scope: digests in the store
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def shares_home(self, home: str) -> bool:
+        """Whether the folder lies on a file system that machines see, too: nothing of it is sent."""
+        return any(f"{home}/".startswith(f"{path.rstrip('/')}/") for path in self.shared)
 
     def home_lacks(self, home: str, digests: Iterable[str], owner: str = "") -> Sequence[str]:
         """Which of these files, or trees, of the owner's folder are not in the store yet."""
@@ -94,6 +102,21 @@ class HomeFolders:
         if any(a.state not in OVER for a in mine):
             raise Conflict(f"the machine of {job.id} still sends what comes home: ask again")
         return HomeChanges()
+
+    def tidy(self, now: datetime, kept: timedelta) -> None:
+        """Remove what was sent of folders in which no job works, nor has for so long, and nobody sent anything for so long.
+
+        What comes home is kept with the job. Raises StoreError.
+        """
+        with self.engine.connect() as connection:
+            used = {object_keys.home_scope(owner, home) for owner, home in rows.homes_since(connection, now - kept)}
+        for scope in self.store.folders(object_keys.homes_prefix()):
+            found = self.store.list(object_keys.home_prefix(scope)) if scope not in used else []
+            if found and all(x.modified is not None and x.modified < (now - kept).timestamp() for x in found):
+                with self._lock:
+                    self._known.pop(scope, None)
+                self.store.delete(x.key for x in found)
+                log.info("homes.removed", scope=scope, objects=len(found))
 
     def follow(self, job: Job) -> None:
         """Before its first start: what jobs of the same folder made since it was submitted becomes part of its tree.

@@ -24,12 +24,13 @@ from sqlalchemy import Engine
 from spotsurfer.controller.jobs.batches import check_ids, limited, of_task, resolved, rows_of
 from spotsurfer.controller.jobs.secrets import Vault
 from spotsurfer.controller.jobs.specifications import Specifications
+from spotsurfer.controller.jobs.writers import refuse_twice
 from spotsurfer.controller.machines.store_credentials import inputs_of
 from spotsurfer.core.scheduling import placement
 from spotsurfer.core.scheduling.placement import barred, fits, too_little
 from spotsurfer.jobspec.validate import unstorable
 from spotsurfer.model.errors import Conflict, DiskFull, InputMissing, Invalid, JobFileError, NotFound, StoreUnwritable
-from spotsurfer.model.job import JOB_ID, Job, JobId, JobSpec, JobState
+from spotsurfer.model.job import JOB_ID, Job, JobId, JobSpec, JobState, SharedMount
 from spotsurfer.model.market import Offer
 from spotsurfer.model.snapshot import Limits
 from spotsurfer.model.timeline_events import Kind
@@ -61,6 +62,7 @@ class Submission:
     limits: Limits = NO_LIMITS
     kill_wait_seconds: float = 30.0
     check_licences: Callable[[JobSpec], None] = lambda _: None
+    shared: tuple[str, ...] = ()  # file systems that submit hosts and machines have in common
     _settling: threading.Lock = field(default_factory=threading.Lock)  # a job is submitted or discarded, by the first call
     _discarded: deque[JobId] = field(default_factory=lambda: deque(maxlen=DISCARDED_MAX))
 
@@ -115,7 +117,7 @@ class Submission:
             raise Conflict("two of the jobs that are submitted together have the same id")
         for id, one in jobs.items():
             spec = one.spec if one.spec.user is not None else replace(one.spec, user=messages.UNPRIVILEGED)
-            spec = limited(spec, self.limits.time_limit)
+            spec = self._on_share(limited(spec, self.limits.time_limit))
             jobs[JobId(self._check_id(id))] = replace(one, id=id, spec=spec)
         for id, one in {_alike(one.spec): (id, one) for id, one in jobs.items()}.values():
             self._check_size(one.spec)
@@ -134,6 +136,7 @@ class Submission:
         with self.engine.connect() as connection:
             check_ids(connection, jobs)
             conditions = resolved(connection, jobs, within)
+            refuse_twice(connection, owner, [one.spec for one in jobs.values()])
         try:
             with ThreadPoolExecutor(WRITERS) as pool:
                 list(pool.map(partial(self._store_one, owner), jobs, jobs.values(), bags))
@@ -164,6 +167,14 @@ class Submission:
             self.check_rights(job, inputs_of(Job(job, spec, JobState.QUEUED, 1, self.clock.now())))
         except Invalid as e:
             raise JobFileError(str(e)) from e
+
+    def _on_share(self, spec: JobSpec) -> JobSpec:
+        """With the shared file system that its folder lies on, if the operator named one there."""
+        at = next((p for p in self.shared if f"{spec.home}/".startswith(f"{p.rstrip('/')}/")), "")
+        if not at or any(m.target == at for m in spec.mounts):
+            return spec
+        mount = SharedMount(f"shared-{len(spec.mounts)}", "bind", at, at, read_only=False)
+        return replace(spec, mounts=(*spec.mounts, mount))
 
     def _check_home(self, spec: JobSpec, owner: str) -> None:
         """Raises InputMissing if the tree of its folder was not sent."""
