@@ -347,7 +347,8 @@ def _terms(seen: JobSeen, best: Mapping[str, Offer], start: str, usable: Callabl
     )
     kinds = tuple(sorted(all_kinds, key=lambda k: (k.memory_bytes, k.cores, k.name)))
     spec, at = seen.job.spec, next(i for i, k in enumerate(kinds) if k.name == start)
-    return SizeTerms(kinds, at, move_seconds(seen.attempts), float(spec.size_cpus_max or spec.cpus))
+    threads = float(spec.size_cpus_max or spec.cpus)
+    return SizeTerms(kinds, at, move_seconds(seen.attempts), threads, asked_cores=float(spec.cpus))
 
 
 def move_seconds(attempts: Sequence[Attempt]) -> float:
