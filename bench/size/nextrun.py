@@ -14,7 +14,7 @@ from spotsurfer_lab.size_backtest import MAX_FACTOR
 
 from bench.report import Part, percent, table
 from bench.size.settings import DATA
-from spotsurfer.core.scheduling.rightsizing import LATEST, next_bytes
+from spotsurfer.core.scheduling.next_size import LATEST, Ran, next_bytes
 from spotsurfer.ports.policies import USABLE
 
 Rule = Callable[[Sequence[float], float], float]  # peaks so far, request -> limit, all in bytes
@@ -105,7 +105,7 @@ def judged(steps: Sequence[Step], rule: Rule) -> dict[str, float]:
 
 
 def _surf(peaks: Sequence[float], request: float) -> float:
-    return next_bytes(peaks) or request
+    return next_bytes([Ran(p) for p in peaks]) or request
 
 
 def _vpa(peaks: Sequence[float], request: float) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -78,12 +79,12 @@ class Rental:
         if not where.may[moment.here] and (fits & where.full).any():
             to = int(np.where(fits & where.full, rate, np.inf).argmin())
             return replace(riding, wanted=to), SizeChoice(to, "no more time may be lost on few processors"), where
-        to = _best(riding, moment, fits & where.may & (where.moves or moment.free), where.full)
-        if to is None:
+        best = _best(riding, moment, fits & where.may & (where.moves or moment.free), where.full)
+        if best is None:
             return replace(riding, wanted=None), SizeChoice(), where
-        lost = riding.regret[moment.here, to]
+        lost = riding.regret[moment.here, best]
         why = f"not being there has cost {lost:.6f} USD since it would have been better"
-        return replace(riding, wanted=to), SizeChoice(to, why), where
+        return replace(riding, wanted=best), SizeChoice(best, why), where
 
 
 def need_bytes(moment: SizeMoment) -> float:
@@ -324,6 +325,16 @@ class Recalling:
         return found
 
 
+@lru_cache(maxsize=32)  # many jobs of one kind have the same terms
+def plan(terms: SizeTerms, stretch: bool) -> tuple[tuple[Chart, ...], tuple[Belief, ...], int]:
+    """The charts of the latest earlier runs, what is believed at the beginning, and the type to begin on."""
+    table = table_of(terms)
+    charts = tuple(chart(e, terms, table, stretch) for e in terms.earlier[-LATEST:])
+    beliefs = tuple(believed(c) for c in charts)
+    start = int(np.mean([outlook(c, b) for c, b in zip(charts, beliefs, strict=True)], axis=0).argmin())
+    return charts, beliefs, start
+
+
 def _planned(memory: Recalling, moment: SizeMoment, where: Room) -> SizeChoice:
     """The type with the least expected cost, the move there included, among those for which there is time."""
     table, here = memory.table, moment.here
@@ -371,9 +382,7 @@ class Surf:
         table = table_of(terms)
         if not terms.earlier:
             return self._rental.begin(table), terms.start
-        charts = tuple(chart(e, terms, table, self._stretch > 1) for e in terms.earlier[-LATEST:])
-        beliefs = tuple(believed(c) for c in charts)
-        start = int(np.mean([outlook(c, b) for c, b in zip(charts, beliefs, strict=True)], axis=0).argmin())
+        charts, beliefs, start = plan(terms, self._stretch > 1)
         first = self._rental.begin(replace(table, start=start))
         return Recalling(first, table, terms.move_seconds, charts, beliefs, np.zeros(len(charts))), start
 
