@@ -7,7 +7,6 @@ from functools import cache
 
 from spotsurfer_lab.markets import read_rows, read_usage
 from spotsurfer_lab.size_backtest import MAX_FACTOR, World, allowed, kinds_like, size_policy
-from spotsurfer_policies.size_surf import STRETCH
 
 from bench.report import ROOT
 from spotsurfer.core.scheduling.rightsizing import Usage
@@ -45,6 +44,6 @@ def with_history(given: World, *earlier: Usage) -> World:
     return replace(given, terms=replace(given.terms, earlier=tuple(e.kept() for e in earlier)))
 
 
-def surf(stretch: float = STRETCH) -> Size:
+def surf() -> Size:
     """The policy that ships."""
-    return size_policy("surf", {"stretch": stretch})
+    return size_policy("surf", {})
