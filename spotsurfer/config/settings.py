@@ -90,6 +90,7 @@ class SizeSection(Section):
     cool_down_seconds: Seconds = 0.0
     cpu_factor: float = Field(default=4.0, ge=1)
     memory_factor: float = Field(default=4.0, ge=1)
+    history: bool = True
 
     def as_rules(self) -> SizeRules:
         """The same values as `SizeRules`, for decisions."""

@@ -38,9 +38,11 @@ from spotsurfer.model.job import (
 )
 from spotsurfer.model.market import Market, Pool
 from spotsurfer.model.snapshot import Held
+from spotsurfer.model.timeline_events import Kind
 from spotsurfer.state import dependencies
 from spotsurfer.state.schema import attempt as A
 from spotsurfer.state.schema import job as J
+from spotsurfer.state.schema import moment
 from spotsurfer.state.spoilt_rows import Name, decoded
 
 
@@ -306,10 +308,21 @@ def with_objects(connection: Connection) -> list[Job]:
     return [job_from_row(r) for r in connection.execute(select(J).where(or_(J.c.array == "", has))).mappings()]
 
 
-def succeeded(connection: Connection, name: str, most: int) -> list[Job]:
-    """Jobs of this name that succeeded, the latest first."""
-    query = select(J).where(and_(J.c.state == str(JobState.SUCCEEDED), J.c.name == name))
-    return [job_from_row(r) for r in connection.execute(query.order_by(J.c.ended_at.desc()).limit(most)).mappings()]
+def ran(connection: Connection, owner: str, tag: tuple[str, str] | None, stem: str, most: int) -> list[Job]:
+    """Jobs of an owner that succeeded, or were killed for want of memory, the latest first.
+
+    They have this tag, or if there is none a name that begins like this.
+    """
+    killed = exists().where(moment.c.job == J.c.id, moment.c.kind == str(Kind.OUT_OF_MEMORY))
+    ended = or_(J.c.state == str(JobState.SUCCEEDED), and_(J.c.state == str(JobState.FAILED), killed))
+    spec = J.c.spec
+    alike = (
+        spec["name"].as_string().startswith(stem, autoescape=True)
+        if tag is None
+        else spec["tags"][tag[0]].as_string() == tag[1]
+    )
+    query = select(J).where(ended, J.c.owner == owner, alike).order_by(J.c.ended_at.desc()).limit(most)
+    return [job_from_row(r) for r in connection.execute(query).mappings()]
 
 
 def jobs_of(connection: Connection, ids: Sequence[JobId], spoilt: dict[JobId, str] | None = None) -> list[Job]:
