@@ -16,7 +16,7 @@ from spotsurfer.slurm.dependencies import PROBLEM, read_dependency
 from spotsurfer.slurm.files import Names, file_name, usual
 from spotsurfer.slurm.listing import DETAILS, fetch
 from spotsurfer.slurm.options import Refused
-from spotsurfer.slurm.rows import Row
+from spotsurfer.slurm.rows import ENDED, Row
 from spotsurfer.slurm.site import Site, user_name
 from spotsurfer.slurm.start_script import COMMAND, MEMORY_USUAL, SCRIPT_MAX_BYTES, START, Start, exported, slurm_variables
 from spotsurfer.slurm.values import read_tasks, show_time
@@ -188,16 +188,11 @@ def _wait(site: Site, made: Json) -> int:
     """The exit code of an ended job; of an array the highest."""
     while True:
         rows = [r for r in fetch(site, ended=True) if r.number == made["number"]]
-        if all(r.brief["state"] in ("succeeded", "failed", "cancelled") for r in rows):
+        if all(r.brief["state"] in ENDED for r in rows):
             site.home.deliver(site.client, wait=True)
-            if all(r.ended for r in (replace_now(r) for r in rows)):
+            if all(replace(r).ended for r in rows):  # looked at anew: a row remembers what it found
                 return max((_code(r) for r in rows), default=1)
         time.sleep(LOOK_SECONDS)
-
-
-def replace_now(row: Row) -> Row:
-    """The same row, looked at anew."""
-    return replace(row)
 
 
 def _code(row: Row) -> int:

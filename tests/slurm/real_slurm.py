@@ -43,7 +43,7 @@ JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=2
 JobAcctGatherParams=OverMemoryKill
 SchedulerType=sched/backfill
-SchedulerParameters=sched_interval=2,bf_interval=2,sched_min_interval=100000
+SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0,sched_min_interval=100000
 PriorityType=priority/multifactor
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=127.0.0.1
@@ -53,11 +53,12 @@ AccountingStoreFlags=job_comment
 Licenses=vcs:2
 ReturnToService=2
 MinJobAge=600
+FirstJobId=810000
 KillWait=3
 SlurmdParameters=config_overrides
-DefMemPerCPU=256
+DefMemPerNode=1024
 JobCompType=jobcomp/none
-NodeName=localhost NodeAddr=127.0.0.1 CPUs=4 RealMemory=4096 State=UNKNOWN
+NodeName=node-1 NodeAddr=127.0.0.1 CPUs=4 RealMemory=4096 State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 DBD_CONFIG = """
@@ -127,7 +128,7 @@ def real_slurm(folder: Path) -> Iterator[RealSlurm]:
         slurm.run("sacctmgr", "-i", "add", "account", "lab", "Description=lab", "Organization=lab")
         slurm.run("sacctmgr", "-i", "add", "user", "root", "Account=lab")
         start("slurmctld", "-D", env=environment)
-        start("slurmd", "-D", "-N", "localhost", env=environment)
+        start("slurmd", "-D", "-N", "node-1", env=environment)
         _until("slurmd", lambda: slurm.run("sinfo", "-h", "-o", "%t").stdout.strip() == "idle")
         yield slurm
 
