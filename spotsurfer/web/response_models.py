@@ -72,7 +72,7 @@ def fields_of(noun: type, *, only: str = "", without: str = "", **own: object) -
 
 
 class ErrorBody(Wire):
-    """Every answer that is not 2xx. `exit_code` is the command line's; the README lists them."""
+    """Every answer that is not 2xx. `exit_code` is the command line's; docs/reference/exit-codes.md lists them."""
 
     error: str
     exit_code: int
