@@ -37,7 +37,7 @@ def _place(width: str, letter: str, names: Names) -> str:
         "a": task if names.array else "4294967294",
         "J": number,
         "j": number,
-        "N": "{node}",
+        "N": "node",
         "n": "0",
         "s": "batch",
         "t": "0",

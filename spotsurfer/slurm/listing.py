@@ -37,6 +37,11 @@ class Entry:
         """The id that people write."""
         return f"{self.row.number}_[{self.tasks_words}]" if self.tasks else self.row.slurm_id
 
+    @property
+    def raw(self) -> int:
+        """A number of its own."""
+        return self.row.number if self.tasks else self.row.raw
+
     @cached_property
     def job(self) -> Json:
         """The whole job."""

@@ -118,7 +118,7 @@ FIELDS: dict[str, tuple[str, int, Show]] = {
         ("GID", 6, _job(lambda e: e.row.gid)),
         ("Group", 9, _job(lambda e: e.row.group)),
         ("JobID", -12, lambda line: line.entry.slurm_id + line.suffix),
-        ("JobIDRaw", -12, lambda line: f"{line.row.raw}{line.suffix}"),
+        ("JobIDRaw", -12, lambda line: f"{line.entry.raw}{line.suffix}"),
         ("JobName", 10, lambda line: "batch" if line.batch else line.row.name),
         ("MaxRSS", 10, _step("")),
         ("MaxVMSize", 10, _step("")),

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from spotsurfer.model import errors as e
 from spotsurfer.model.job import NAME, PRIORITY_MAX, JobSpec, MarketChoice
@@ -112,7 +113,9 @@ def specification(asked: Asked, site: Site) -> JobSpec:
         "folder": folder,
         "input": batch.input,
     }
-    signal = {"warn_signal": batch.signal, "warn_seconds": float(batch.signal_seconds)} if batch.signal else {}
+    more: dict[str, Any] = {"licences": dict(batch.licences)} if batch.licences else {}
+    if batch.signal:
+        more |= {"warn_signal": batch.signal, "warn_seconds": float(batch.signal_seconds)}
     return JobSpec(
         name=clean_name(name),
         command=COMMAND,
@@ -128,12 +131,11 @@ def specification(asked: Asked, site: Site) -> JobSpec:
         after=read_dependency(batch.dependency),
         begin=batch.begin.isoformat() if batch.begin and batch.begin > site.now else "",
         time_limit_seconds=None if batch.limit is None else float(batch.limit),
-        licences=dict(batch.licences),
         home=folder if Path(folder).is_dir() else "",
         stdout=output,
         stderr=error if error != output else "",
         output_append=bool(batch.append),
-        **signal,
+        **more,
     )
 
 

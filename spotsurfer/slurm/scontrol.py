@@ -99,7 +99,7 @@ def job_text(entry: Entry, site: Site) -> str:
     comment = [f"   Comment={entry.details['comment']} "] if entry.details.get("comment") else []
     return "\n".join(
         [
-            f"JobId={row.raw} {array}JobName={row.name}",
+            f"JobId={entry.raw} {array}JobName={row.name}",
             f"   UserId={row.user}({row.uid}) GroupId={row.group}({row.gid}) MCS_label=N/A",
             f"   Priority={priority} Nice={-spec['priority']} Account={row.account or '(null)'} QOS=normal",
             f"   JobState={row.state} Reason={row.reason} Dependency={after}",

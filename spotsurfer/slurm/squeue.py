@@ -88,7 +88,7 @@ GPUS: Field = ("TRES_PER_NODE", lambda e: f"gres:gpu:{e.row.brief['gpus']}" if e
 NOTHING: Field = ("RESERVATION", _same("(null)"))
 
 LETTERS: dict[str, Field] = {
-    "a": ACCOUNT, "A": ("JOBID", ARRAY_ID[1]), "b": GPUS, "B": ("EXEC_HOST", lambda e: e.row.node or "n/a"),
+    "a": ACCOUNT, "A": ("JOBID", lambda e: str(e.raw)), "b": GPUS, "B": ("EXEC_HOST", lambda e: e.row.node or "n/a"),
     "c": ("MIN_CPUS", CPUS[1]), "C": CPUS, "d": ("MIN_TMP_DISK", _same("0")), "D": NODES, "e": END, "E": DEPENDENCY,
     "f": ("FEATURES", _same("(null)")), "F": ARRAY_ID, "g": ("GROUP", lambda e: e.row.group), "G": ("GROUP", lambda e: e.row.gid),
     "h": ("OVER_SUBSCRIBE", _same("OK")), "H": ("SOCKETS_PER_NODE", _same("*")), "i": JOB_ID,
@@ -103,7 +103,7 @@ NAMES: dict[str, Field] = {
     "account": ACCOUNT, "arrayjobid": ARRAY_ID, "arraytaskid": TASK, "command": COMMAND, "comment": COMMENT,
     "cpus-per-task": ("CPUS_PER_TASK", CPUS[1]), "dependency": DEPENDENCY, "endtime": END,
     "exit_code": ("EXIT_CODE", lambda e: e.row.exit.partition(":")[0]), "groupid": LETTERS["G"], "groupname": LETTERS["g"],
-    "jobarrayid": JOB_ID, "jobid": ("JOBID", ARRAY_ID[1]), "licenses": LICENCES, "mincpus": LETTERS["c"], "minmemory": MEMORY,
+    "jobarrayid": JOB_ID, "jobid": LETTERS["A"], "licenses": LICENCES, "mincpus": LETTERS["c"], "minmemory": MEMORY,
     "name": NAME, "nice": NICE, "nodelist": NODE, "numcpus": CPUS, "numnodes": NODES, "numtasks": ("TASKS", _same("1")),
     "partition": PARTITION, "priority": LETTERS["p"], "prioritylong": PRIORITY, "qos": QOS, "reason": REASON, "reasonlist": WHERE,
     "starttime": STARTED, "state": STATE, "statecompact": SHORT_STATE, "stderr": ("STDERR", lambda e: e.error),
@@ -112,7 +112,7 @@ NAMES: dict[str, Field] = {
 }  # fmt: skip
 
 
-ALIASES = {"jobs": "job", "users": "user", "step": "steps"}
+ALIASES = {"jobs": "job", "users": "user", "state": "states", "step": "steps"}
 
 
 def squeue(words: Sequence[str], site: Site) -> Iterator[str]:
@@ -213,7 +213,7 @@ KEYS: dict[str, Callable[[Entry], tuple[object, ...]]] = {
 
 
 def _sorted(found: Sequence[Entry], order: str | None) -> Sequence[Entry]:
-    ordered = sorted(found, key=KEYS["i"], reverse=True)
+    ordered = sorted(found, key=lambda e: (-e.row.number, e.row.task or 0))
     for part in reversed((order or "P,t").split(",")):
         letter = part.lstrip("+-")
         if letter not in LETTERS:

@@ -148,10 +148,8 @@ def _if_given(batch: Batch) -> dict[str, str]:
         found["SLURM_MEM_PER_CPU"] = str(batch.memory_per_cpu >> 20)
     elif not batch.whole_memory:
         found["SLURM_MEM_PER_NODE"] = str((batch.memory or MEMORY_USUAL) >> 20)
-    if batch.export is not None:
-        found["SLURM_EXPORT_ENV"] = batch.export
-        if "ALL" not in batch.export.split(",")[:1]:
-            found["SLURM_GET_USER_ENV"] = "1"
+    if batch.export not in (None, "ALL"):
+        found |= {"SLURM_EXPORT_ENV": str(batch.export), "SLURM_GET_USER_ENV": "1"}
     if batch.gpus:
         cards = ",".join(map(str, range(batch.gpus)))
         found |= {"SLURM_GPUS_ON_NODE": str(batch.gpus), "SLURM_JOB_GPUS": cards, "CUDA_VISIBLE_DEVICES": cards}
