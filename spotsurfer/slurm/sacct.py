@@ -11,7 +11,7 @@ from spotsurfer.slurm.options import Given, Grammar, Refused, parse, table
 from spotsurfer.slurm.rows import Row
 from spotsurfer.slurm.site import Site, user_name
 from spotsurfer.slurm.start_script import CLUSTER
-from spotsurfer.slurm.values import JobIds, read_ids, read_time, show_clock, show_memory, show_time
+from spotsurfer.slurm.values import JobIds, exit_words, read_ids, read_time, show_clock, show_memory, show_time
 
 _LONGS, _SHORTS = table(
     """accounts=:A allclusters:L allusers:a array associations=:x batch-script:B brief:b clusters=:M completion:c delimiter=
@@ -47,15 +47,20 @@ class Line:
     def state(self) -> str:
         """As sacct knows it: what is on its way home still runs."""
         state = "RUNNING" if self.row.state == "COMPLETING" else self.row.state
+        if self.batch and state in ("FAILED", "TIMEOUT", "CANCELLED"):
+            code, _, signal = self.exit.partition(":")
+            return "CANCELLED" if int(signal) else "FAILED" if int(code) else "COMPLETED"
         if self.batch:
-            return "CANCELLED" if state == "TIMEOUT" or (state == "FAILED" and self.row.exit.startswith("0:")) else state
+            return state
         return f"CANCELLED by {self.row.uid}" if state == "CANCELLED" else state
 
     @property
     def exit(self) -> str:
         """`code:signal`; a script that a limit or its user ended died of SIGTERM."""
-        killed = self.batch and self.row.state in ("TIMEOUT", "CANCELLED")
-        return "0:15" if killed else self.row.exit
+        if not self.batch or self.row.state not in ("TIMEOUT", "CANCELLED"):
+            return self.row.exit
+        code = self.row.brief["exit_code"]
+        return "0:15" if code is None else exit_words(code)
 
 
 def _job(show: Callable[[Entry], str]) -> Callable[[Line], str]:

@@ -173,7 +173,7 @@ def refusal(error: e.SpotsurferError) -> Refused:
         return Refused(PROBLEM)
     if said.startswith("licences "):
         return Refused(f"{FAILED}Invalid license specification")
-    return Refused(FAILED + (CONFIGURATION if isinstance(error, e.NoCapacity) else said))
+    return Refused(FAILED + (CONFIGURATION if isinstance(error, e.NoCapacity) or said.startswith("resources.") else said))
 
 
 def _test(spec: JobSpec, site: Site) -> None:

@@ -112,6 +112,12 @@ NAMES: dict[str, Field] = {
 }  # fmt: skip
 
 
+USAGE = """Usage: squeue [-A account] [--clusters names] [-i seconds] [--job jobid]
+              [-n name] [-o format] [-p partitions] [--qos qos]
+              [--reservation reservation] [--sort fields] [--start]
+              [--step step_id] [-t states] [-u user_name] [--usage]
+              [-L licenses] [-w nodes] [--federation] [--local] [--sibling]
+\t      [-ahjlrsv]"""
 ALIASES = {"jobs": "job", "users": "user", "state": "states", "step": "steps"}
 
 
@@ -133,7 +139,9 @@ def squeue(words: Sequence[str], site: Site) -> Iterator[str]:
     if given.has("json"):
         yield as_json(found, site)
         return
-    yield from lines(columns, _sorted(found, given.last("sort")), prefix, heads=not given.has("noheader"))
+    if not given.has("noheader"):
+        yield from lines(columns, (), prefix)
+    yield from lines(columns, _sorted(found, given.last("sort")), prefix, heads=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +177,7 @@ def _filter(given: Given, site: Site) -> Filter:
     for name, value in given.options:
         values[ALIASES.get(name, name)] = value if value is not None else next(spare, "") if "job" in name else ""
     for word in spare:
-        raise Refused(f"squeue: error: Unrecognized option: {word}")
+        raise Refused(f"squeue: error: Unrecognized option: {word}\n{USAGE}")
     try:
         ids = read_ids(values.get("job", ""))
     except ValueError as error:
@@ -216,7 +224,7 @@ def _sorted(found: Sequence[Entry], order: str | None) -> Sequence[Entry]:
     ordered = sorted(found, key=lambda e: (-e.row.number, e.row.task or 0))
     for part in reversed((order or "P,t").split(",")):
         letter = part.lstrip("+-")
-        if letter not in LETTERS:
+        if letter not in LETTERS or letter in "xXYwWZ":
             raise Refused(f"squeue: error: Invalid sort specification: {part}")
         if letter in KEYS:
             ordered.sort(key=KEYS[letter], reverse=part.startswith("-"))
