@@ -231,6 +231,12 @@ class WhysOut(Wire):
     decisions: list[WhyOut]
 
 
+class LacksOut(Wire):
+    """Digests of files that are not here yet."""
+
+    lacks: list[str]
+
+
 class OutputsOut(Wire):
     """All published results of a job."""
 
