@@ -121,6 +121,7 @@ class NewJob:
     modes: Mapping[str, int] = field(default_factory=dict)
     secrets: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     held: bool = False  # it waits until its user resumes it
+    number: int = 0  # of its submission; the service gives it
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,9 @@ def _signal(text: str) -> Fields:
 
 def _gpus(text: str) -> Fields:
     """`2`, `a100:2`, `a100`: of --gpus and its likes."""
-    kind, _, count = text.rpartition(":") if re.search(r":?\d+$", text) and text.rpartition(":")[2].isdigit() else (text, "", "1")
+    kind, _, count = (
+        text.rpartition(":") if re.search(r":?\d+$", text) and text.rpartition(":")[2].isdigit() else (text, "", "1")
+    )
     return {"gpus": int(count), "gpu": kind}
 
 

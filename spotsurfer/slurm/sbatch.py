@@ -19,7 +19,16 @@ from spotsurfer.slurm.listing import DETAILS, fetch
 from spotsurfer.slurm.options import Refused
 from spotsurfer.slurm.rows import ENDED, Row
 from spotsurfer.slurm.site import Site, user_name
-from spotsurfer.slurm.start_script import COMMAND, MEMORY_USUAL, SCRIPT_MAX_BYTES, START, Start, exported, slurm_variables
+from spotsurfer.slurm.start_script import (
+    COMMAND,
+    MEMORY_USUAL,
+    NUMBER,
+    SCRIPT_MAX_BYTES,
+    START,
+    Start,
+    exported,
+    slurm_variables,
+)
 from spotsurfer.slurm.values import read_tasks, show_time
 from spotsurfer.web.client import Json
 from spotsurfer.web.submitting import spec_body
@@ -119,7 +128,7 @@ def specification(asked: Asked, site: Site) -> JobSpec:
     return JobSpec(
         name=clean_name(name),
         command=COMMAND,
-        environment={START: start.text(), DETAILS: json.dumps({k: v for k, v in details.items() if v})},
+        environment={NUMBER: "{number}", START: start.text(), DETAILS: json.dumps({k: v for k, v in details.items() if v})},
         cpus=batch.cpus,
         memory_bytes=max(MEMORY_MIN, batch.memory or (batch.memory_per_cpu or 0) * batch.cpus or MEMORY_USUAL),
         gpus=batch.gpus,

@@ -43,7 +43,9 @@ def scancel(words: Sequence[str], site: Site) -> Iterator[str]:
     told = given.has("verbose")
     for row in rows:
         if told:
-            sys.stderr.write(f"scancel: {'Terminating' if signal in ('', 'KILL') else 'Signal ' + signal + ' to'} job {row.slurm_id}\n")
+            sys.stderr.write(
+                f"scancel: {'Terminating' if signal in ('', 'KILL') else 'Signal ' + signal + ' to'} job {row.slurm_id}\n"
+            )
         _end(site, row, signal, told)
 
 

@@ -188,7 +188,9 @@ def _filter(given: Given, site: Site) -> Filter:
         text = f"squeue: error: Invalid job state specified: {error.args[0]}\n"
         raise Refused(f"{text}squeue: error: Valid job states include: {','.join(SHORT)}\n") from None
     users = frozenset({user_name()}) if "me" in values else _split(values.get("user"))
-    return Filter(ids, states, users, _split(values.get("name")), _split(values.get("account")), _split(values.get("partition")))
+    return Filter(
+        ids, states, users, _split(values.get("name")), _split(values.get("account")), _split(values.get("partition"))
+    )
 
 
 def _split(text: str | None) -> frozenset[str] | None:

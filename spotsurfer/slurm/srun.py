@@ -83,5 +83,3 @@ def _code(view: Json) -> int:
     if view["exit_code"] is not None:
         return int(view["exit_code"])
     return 0 if view["state"] == "succeeded" else 1
-
-

@@ -17,6 +17,7 @@ from spotsurfer.slurm.values import read_tasks
 
 CLUSTER = "spotsurfer"
 MEMORY_USUAL = 1 << 30  # of a job that names none
+NUMBER = "SPOTSURFER_NUMBER"  # variable in which the controller puts the number of the submission
 START = "SPOTSURFER_SLURM_START"  # variable with the text below
 COMMAND = ("/bin/sh", "-c", f'eval "${START}"', "slurm_script")
 SCRIPT_MAX_BYTES = 100 << 10

@@ -117,11 +117,16 @@ class Played:
         spec = task.spec
         out = self._open(task, spec.stdout)
         err = self._open(task, spec.stderr) if spec.stderr else out
-        given = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "TMPDIR": "/tmp", "SPOTSURFER_NUMBER": str(task.number)}  # noqa: S108
+        given = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "TMPDIR": "/tmp"}  # noqa: S108
         if task.task is not None:
             given["SPOTSURFER_TASK"] = str(task.task)
         task.process = subprocess.Popen(
-            spec.command, env=given | spec.environment, stdout=out, stderr=err, stdin=subprocess.DEVNULL, start_new_session=True
+            spec.command,
+            env=given | {k: str(task.number) if v == "{number}" else v for k, v in spec.environment.items()},
+            stdout=out,
+            stderr=err,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
         )
         task.state, task.started = "active", now
         for fd in {out, err}:

@@ -93,7 +93,9 @@ class RealSlurm:
 def missing() -> list[str]:
     """Programs that this host lacks; `apt-get install` of PACKAGES brings them."""
     there = [*map(shutil.which, ("slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd"))]
-    return [name for name, path in zip(("slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd"), there, strict=True) if not path]
+    return [
+        name for name, path in zip(("slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd"), there, strict=True) if not path
+    ]
 
 
 @contextlib.contextmanager
@@ -123,7 +125,9 @@ def real_slurm(folder: Path) -> Iterator[RealSlurm]:
         _start_database(folder, start)
         dbd = {"MYSQL_UNIX_PORT": str(folder / "mysql.socket")} | environment
         start("slurmdbd", "-D", env=dbd)
-        _until("slurmdbd", lambda: "cluster" in slurm.run("sacctmgr", "-i", "-n", "list", "stats").stdout or _answers(names["dbd"]))
+        _until(
+            "slurmdbd", lambda: "cluster" in slurm.run("sacctmgr", "-i", "-n", "list", "stats").stdout or _answers(names["dbd"])
+        )
         slurm.run("sacctmgr", "-i", "add", "cluster", "cluster")
         slurm.run("sacctmgr", "-i", "add", "account", "lab", "Description=lab", "Organization=lab")
         slurm.run("sacctmgr", "-i", "add", "user", "root", "Account=lab")
@@ -145,7 +149,15 @@ def _start_database(folder: Path, start: Callable[..., None]) -> None:
         check=True, capture_output=True, timeout=120,
     )  # fmt: skip
     sock = folder / "mysql.socket"
-    start("mariadbd", "--no-defaults", f"--datadir={data}", f"--socket={sock}", "--skip-networking", f"--pid-file={folder}/my.pid", *owner)
+    start(
+        "mariadbd",
+        "--no-defaults",
+        f"--datadir={data}",
+        f"--socket={sock}",
+        "--skip-networking",
+        f"--pid-file={folder}/my.pid",
+        *owner,
+    )
     _until("mariadbd", sock.exists)
     if owner:
         os.chown(folder, 0, -1)
