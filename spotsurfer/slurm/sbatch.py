@@ -29,7 +29,7 @@ from spotsurfer.slurm.start_script import (
     exported,
     slurm_variables,
 )
-from spotsurfer.slurm.values import read_tasks, show_time
+from spotsurfer.slurm.values import show_time
 from spotsurfer.web.client import Json
 from spotsurfer.web.submitting import spec_body
 
@@ -61,7 +61,7 @@ def sbatch(words: Sequence[str], site: Site) -> Iterator[str]:
         return
     spec = site.home.bring(site.client, spec)
     made = _submit(site, spec, asked.batch.hold)
-    site.home.expect(site.client, views(made, spec))
+    site.home.expect(site.client, spec, made)
     if asked.batch.parsable:
         yield str(made["number"])
     elif not asked.batch.quiet:
@@ -152,14 +152,6 @@ def clean_name(text: str) -> str:
     """A name as the controller takes it: other letters than its own become "-", and 40 of them are kept."""
     kept = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in text).lstrip("._-")[:40]
     return kept if NAME.fullmatch(kept) else "job"
-
-
-def views(made: Json, spec: JobSpec) -> list[Json]:
-    """The jobs or tasks that were made, as far as those need to know who bring them home."""
-    one = {"id": made["job"], "number": made["number"], "task": None, "owner": user_name(), "spec": spec_body(spec)}
-    if not spec.array:
-        return [one]
-    return [one | {"id": f"{made['job']}-{n}", "task": n} for n in read_tasks(spec.array.partition("%")[0])]
 
 
 # ---- Submission
