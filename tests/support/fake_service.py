@@ -97,7 +97,7 @@ def _brief(status: JobStatus) -> JobBrief:
         *(job.id, job.number, job.array, job.task, spec.name, job.owner, spec.project, status.phase, str(job.state)),
         *(str(job.wish), status.note, job.exit_code, job.ended_by, job.submitted_at, here and here.granted_at, job.ended_at),
         *(spec.cpus, spec.memory_bytes, spec.gpus, spec.time_limit_seconds, limit_of(spec.array), spec.after),
-        *(str((here and here.instance) or ""), ""),
+        *(str((here and here.instance) or ""), "", str(spec.market)),
     )
 
 

@@ -21,7 +21,7 @@ from spotsurfer_wire.sealed_objects import Secrets
 from spotsurfer_wire.store.port import FileStore, StoreError, StoreFull
 from sqlalchemy import Engine
 
-from spotsurfer.controller.jobs.batches import check_ids, limited, of_task, resolved, rows_of
+from spotsurfer.controller.jobs.batches import check_ids, limited, numbered, of_task, resolved, rows_of
 from spotsurfer.controller.jobs.secrets import Vault
 from spotsurfer.controller.jobs.specifications import Specifications
 from spotsurfer.controller.jobs.writers import refuse_twice
@@ -137,6 +137,8 @@ class Submission:
             check_ids(connection, jobs)
             conditions = resolved(connection, jobs, within)
             refuse_twice(connection, owner, [one.spec for one in jobs.values()])
+        with self.engine.begin() as connection:
+            jobs = {id: numbered(one, rows.next_number(connection)) for id, one in jobs.items()}
         try:
             with ThreadPoolExecutor(WRITERS) as pool:
                 list(pool.map(partial(self._store_one, owner), jobs, jobs.values(), bags))
@@ -144,7 +146,7 @@ class Submission:
             raise store_trouble(e) from e
         now = self.clock.now()
         with self.engine.begin() as connection:
-            made = [rows.add_jobs(connection, rows_of(id, one.spec, now, owner)) for id, one in jobs.items()]
+            made = [rows.add_jobs(connection, rows_of(id, one.spec, now, owner, one)) for id, one in jobs.items()]
             waits = [(job, of_task(some, job.task)) for added, some in zip(made, conditions, strict=True) for job in added]
             dependencies.add(connection, waits)
             told = [Moment(now, job.id, None, str(Kind.SUBMITTED), _said(job.spec)) for job, _ in waits]
