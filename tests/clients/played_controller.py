@@ -90,7 +90,11 @@ class Played:
             return
         with (self.folder / f"{job}.err").open("wb") as err:
             row["process"] = subprocess.Popen(
-                row["spec"]["command"], cwd=at, stdout=err, stderr=err, env={**os.environ, **row["spec"]["environment"]},
+                row["spec"]["command"],
+                cwd=at,
+                stdout=err,
+                stderr=err,
+                env={**os.environ, **row["spec"]["environment"]},
                 start_new_session=True,
             )
         code = row["process"].wait()
@@ -139,9 +143,10 @@ class Played:
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()
-                self.wfile.write(answer)
+                with suppress(BrokenPipeError):  # the client has gone
+                    self.wfile.write(answer)
 
-            do_GET = do_POST = do_PUT = _answer  # noqa: N815
+            do_GET = do_POST = do_PUT = _answer
 
             def log_message(self, format: str, *args: object) -> None:
                 pass

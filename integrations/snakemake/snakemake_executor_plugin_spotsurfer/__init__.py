@@ -20,7 +20,6 @@ from typing import Any
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
-from snakemake_interface_executor_plugins.jobs import JobExecutorInterface
 from snakemake_interface_executor_plugins.settings import CommonSettings, DeploymentMethod
 
 from snakemake_executor_plugin_spotsurfer import carried_files, rule_request
@@ -28,6 +27,7 @@ from snakemake_executor_plugin_spotsurfer.controller import Controller, NoContro
 from snakemake_executor_plugin_spotsurfer.settings import ExecutorSettings
 from spotsurfer.web.client import connect
 
+Rule = Any  # a job of Snakemake, or a group of them: their interface names but a part of what is needed here
 LOGS = ".snakemake/spotsurfer_logs"
 UPLOADS = 8  # jobs that are submitted at a time
 LOOK_SECONDS = 2  # between two looks at all jobs
@@ -59,11 +59,13 @@ class _Request:
 class Executor(RemoteExecutor):
     """Submits rules, looks at all of them with one request, and lands their results."""
 
+    workflow: Any  # of Snakemake, of which the interface names but a part
+
     def __post_init__(self) -> None:
         self._settings: ExecutorSettings = self.workflow.executor_settings or ExecutorSettings()
         self._folder = Path.cwd()
         self._run = uuid.uuid4().hex[:16]
-        self._controller = Controller(connect(), self._run, self.logger.warning)
+        self._controller = Controller(connect(), self._run, self.logger.info)
         self._open: set[str] = set()  # ids of jobs that have not been reported
         self._cancelled = threading.Event()
         self._warned: set[tuple[str, str]] = set()
@@ -77,21 +79,21 @@ class Executor(RemoteExecutor):
         """On the machines."""
         return self._settings.python or "python"
 
-    def additional_general_args(self) -> str:
+    def additional_general_args(self) -> Any:  # the interface says that it is a list, and joins it as text
         """A failed rule's log files reach its user by the job's own stderr."""
         return "--show-failed-logs"
 
-    def get_job_args(self, job: JobExecutorInterface) -> str:
+    def get_job_args(self, job: Rule) -> str:
         """With the processors that the job has, not those of its machine."""
         return super(RemoteExecutor, self).get_job_args(job, cores=max(1, job.threads))
 
-    def run_job(self, job: JobExecutorInterface) -> None:
+    def run_job(self, job: Rule) -> None:
         """Submit one job."""
         self.run_jobs([job])
 
-    def run_jobs(self, jobs: Sequence[JobExecutorInterface]) -> None:
+    def run_jobs(self, jobs: Sequence[Rule]) -> None:
         """Submit jobs: their files some at a time, then all in one request."""
-        asked: list[tuple[JobExecutorInterface, _Request]] = []
+        asked: list[tuple[Rule, _Request]] = []
         for job in jobs:
             self.run_job_pre(job)
             try:
@@ -103,7 +105,8 @@ class Executor(RemoteExecutor):
         ready = {str(x): (job, request) for x, (job, request) in zip(ids, asked, strict=True) if isinstance(x, str)}
         bodies = [{"job": id, "spec": request.spec, "modes": request.modes} for id, (_, request) in ready.items()]
         self._open |= set(ready)
-        refused = {} if self._cancelled.is_set() else self._controller.submit(bodies)
+        stopped = WorkflowError("the workflow was cancelled.")
+        refused = dict.fromkeys(ready, stopped) if self._cancelled.is_set() else self._controller.submit(bodies)
         for told, (job, _) in zip(ids, asked, strict=True):
             self._report_submission(job, refused[told] or told if isinstance(told, str) else told)
 
@@ -113,15 +116,17 @@ class Executor(RemoteExecutor):
         except (SpotsurferError, OSError) as e:
             return e
 
-    def _report_submission(self, job: JobExecutorInterface, told: str | Exception) -> None:
+    def _report_submission(self, job: Rule, told: str | Exception) -> None:
         if isinstance(told, Exception):
             self.report_job_error(SubmittedJobInfo(job), msg=f"It was not submitted: {told} ")
             return
-        log = self._folder / job.logfile_suggestion(LOGS)
-        self.logger.info(f"Job {job.jobid} is {told} (its log will be {log}).")
-        self.report_job_submission(SubmittedJobInfo(job, external_jobid=told, aux={"log": log}))
+        self.logger.info(f"Job {job.jobid} is {told} (its log will be {self._log(job)}).")
+        self.report_job_submission(SubmittedJobInfo(job, external_jobid=told))
 
-    def _request(self, job: JobExecutorInterface) -> _Request:
+    def _log(self, job: Rule) -> Path:
+        return self._folder / job.logfile_suggestion(LOGS)
+
+    def _request(self, job: Rule) -> _Request:
         """Raises Unfit."""
         rules = list(job.jobs) if job.is_group() else [job]
         read = carried_files.to_send((str(f) for f in job.input if not f.is_storage), self._folder)
@@ -149,15 +154,15 @@ class Executor(RemoteExecutor):
             self._sources = sorted(str(x) for x in found | {str(x) for x in self.workflow.overwrite_configfiles})
         return self._sources
 
-    def _how(self, job: JobExecutorInterface) -> tuple[str, str]:
+    def _how(self, job: Rule) -> tuple[str, str]:
         """The image of the rule and its own command if it can be run in there, else "" and Snakemake's."""
         asked = DeploymentMethod.APPTAINER in self.workflow.deployment_settings.deployment_method
         if not asked or job.is_group() or not job.container_img_url:
             return "", self.format_job_exec(job)
         if not job.is_shell or job.is_shadow or job.benchmark or job.env_modules:
             raise rule_request.Unfit(
-                f"rule {job.rule.name} has a container, and is more than a shell command (script, shadow, benchmark, envmodules): "
-                "let it be one, or run all in an image with Snakemake (--spotsurfer-image)"
+                f"rule {job.rule.name} has a container, and is more than a shell command (script, shadow, benchmark, "
+                "envmodules): let it be one, or run all in an image with Snakemake (--spotsurfer-image)"
             )
         folders = sorted({str(Path(f).parent) for f in [*job.output, *job.log]})
         touched = [str(f) for f in job.output if "touch" in getattr(f, "flags", {})]
@@ -175,7 +180,9 @@ class Executor(RemoteExecutor):
 
     # ---- from a job's end to a rule's
 
-    async def check_active_jobs(self, active_jobs: list[SubmittedJobInfo]) -> AsyncGenerator[SubmittedJobInfo, None]:
+    async def check_active_jobs(  # pyright: ignore[reportIncompatibleMethodOverride] - the interface declares no generator, and needs one
+        self, active_jobs: list[SubmittedJobInfo]
+    ) -> AsyncGenerator[SubmittedJobInfo, None]:
         """Report those that have ended; yields the others. A controller that is away changes nothing."""
         if not active_jobs:
             return
@@ -193,7 +200,7 @@ class Executor(RemoteExecutor):
             if over == "succeeded":
                 self.report_job_success(info)
             else:
-                self.report_job_error(info, msg=f"{over} ", aux_logs=[str(info.aux["log"])])
+                self.report_job_error(info, msg=f"{over} ", aux_logs=[str(self._log(info.job))])
 
     def _over(self, info: SubmittedJobInfo, states: dict[str, dict[str, Any]] | None) -> str:
         """`succeeded` once its results are here, a sentence if it failed; "" if it goes on."""
@@ -215,17 +222,16 @@ class Executor(RemoteExecutor):
         return state if state == "succeeded" else f"{job} is {state}: {row['reason']}."
 
     def _land(self, info: SubmittedJobInfo, job: str, *, results: bool) -> None:
-        log: Path = info.aux["log"]
+        log = self._log(info.job)
         log.parent.mkdir(parents=True, exist_ok=True)
-        with_log = self._controller.stderr(job) if results else b""
-        log.write_bytes(with_log)
+        log.write_bytes(self._controller.stderr(job) if results else b"")
         for name in self._controller.results(job) if results else ():
             carried_files.land(self._controller.result(job, name), name, self._folder)
 
     def _warn(self, job: str, text: str) -> None:
         if (job, text) not in self._warned:
             self._warned.add((job, text))
-            self.logger.warning(text)
+            self.logger.info(text)
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:  # noqa: ARG002 - a look in progress has taken them out
         """Cancel all that this run has submitted and not reported."""
@@ -234,7 +240,7 @@ class Executor(RemoteExecutor):
             self.logger.error(f"No controller answers. Cancel by hand: spotsurfer cancel {' '.join(left)}")
 
 
-def _wildcards(job: Any) -> str:
+def _wildcards(job: Rule) -> str:
     return "" if job.is_group() else ",".join(f"{k}={v}" for k, v in sorted(job.wildcards_dict.items()))
 
 

@@ -10,6 +10,9 @@ from pathlib import Path, PurePosixPath
 
 from snakemake_executor_plugin_spotsurfer.rule_request import Unfit
 
+_UMASK = os.umask(0o077)  # asked once: it can't be asked without being changed, and threads land files
+os.umask(_UMASK)
+
 
 def below(path: str, folder: Path, what: str) -> str:
     """The path relative to `folder`. Raises Unfit for one outside of it."""
@@ -62,10 +65,8 @@ def land(pieces: Iterator[bytes], name: str, folder: Path) -> None:
         with os.fdopen(handle, "wb") as out:
             for piece in pieces:
                 out.write(piece)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(partial, 0o666 & ~mask)  # noqa: PTH101 - of a temporary name
-        os.replace(partial, target)  # noqa: PTH105
+        Path(partial).chmod(0o666 & ~_UMASK)
+        Path(partial).replace(target)
     except BaseException:
-        os.unlink(partial)  # noqa: PTH108
+        Path(partial).unlink()
         raise
