@@ -54,6 +54,9 @@ TABLE = {
         "logs": "Print the job's output in the order in which it was written, over all moves: stderr goes to stderr.",
         "outputs": "List the results of a job that has ended, or download them; each file is checked against its digest.",
     },
+    "spotsurfer.cli.commands.home": {
+        "home": "Bring home what jobs made of folders of this host, and say what is still awaited."
+    },
     "spotsurfer.cli.commands.hint": {"hint": "For a job's own script: tell its stage, or ask for a checkpoint."},
     "spotsurfer.cli.commands.init": {
         "init": "Write a configuration with all keys, Terraform's modules, a systemd unit, files for monitoring."

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from spotsurfer_wire.final_save_forecast import say
+from spotsurfer_wire.home_tree import HomeChanges
 from spotsurfer_wire.json_codec import ProtocolError
 from spotsurfer_wire.messages import Head, Report, StepRun
 from spotsurfer_wire.store.port import StoreError
@@ -21,6 +22,7 @@ from spotsurfer.controller.history.usage import lately
 from spotsurfer.controller.jobs.brief import jobs_brief
 from spotsurfer.controller.jobs.commands import NO_OUTPUTS, Commands
 from spotsurfer.controller.jobs.exposed_ports import port_statuses
+from spotsurfer.controller.jobs.home_folders import HomeFolders
 from spotsurfer.controller.jobs.partial_outputs import Partials
 from spotsurfer.controller.jobs.scope_budgets import ScopeBudgets
 from spotsurfer.controller.jobs.submission import Submission
@@ -86,6 +88,7 @@ class ControllerService:
     submission: Submission
     checkpoint_api: CheckpointApi
     partials: Partials
+    homes: HomeFolders
     images: ImageDigests
     logins: Logins
     scope_budgets: ScopeBudgets
@@ -112,6 +115,8 @@ class ControllerService:
         self.machine = self.logins.machine
         self.partial = self.partials.seen
         self.partial_output = self.partials.file
+        self.home_lacks = self.homes.home_lacks
+        self.upload_home = self.homes.upload_home
         self.checkpoints = self.checkpoint_api.checkpoints
         self.protect = self.checkpoint_api.protect
         self.fork = self.checkpoint_api.fork
@@ -358,6 +363,14 @@ class ControllerService:
         if end is None or end.done is None or path not in end.done.outputs:
             raise NotFound(f"job {one.id} has no result {path!r}; `spotsurfer outputs {one.id}` lists them")
         return self.stored_output.result(one.id, end.epoch, path)
+
+    def home_changes(self, job: str) -> HomeChanges:
+        """What comes home of an ended job."""
+        return self.homes.changes(*self._entries(job))
+
+    def home_result(self, job: str, sha256: str) -> Iterator[bytes]:
+        """One file of that."""
+        return self.stored_output.fetched(self.homes.result_key(*self._entries(job), sha256))
 
     def usage(self, job: str, since: datetime | None = None) -> Sequence[UsageSeen]:
         """A job's usage."""

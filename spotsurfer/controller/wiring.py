@@ -31,6 +31,7 @@ from spotsurfer.controller.checkpoints.rehearsal import Rehearsals
 from spotsurfer.controller.jobs.commands import FRONT, Commands
 from spotsurfer.controller.jobs.end_hooks import Hooks
 from spotsurfer.controller.jobs.exposed_ports import FrontDoors, Sources
+from spotsurfer.controller.jobs.home_folders import HomeFolders
 from spotsurfer.controller.jobs.partial_outputs import Partials
 from spotsurfer.controller.jobs.rightsizing import Sizes
 from spotsurfer.controller.jobs.scope_budgets import ScopeBudgets
@@ -255,6 +256,7 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         submission=submission,
         checkpoint_api=CheckpointApi(checkpoints, collection, forks, rehearsals, operations),
         partials=Partials(engine, store, reports),
+        homes=HomeFolders(engine, store, own.data_dir / "uploads"),
         images=ImageDigests(store),
         logins=logins,
         scope_budgets=scope_budgets,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import tomllib
@@ -187,6 +188,12 @@ KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "price_max_usd": ("price_max_usd_micros", parse_usd),
     "deadline": ("deadline_seconds", parse_seconds),
     "work": ("work_seconds", parse_seconds),
+    "home": ("home", _text),
+    "home_files": ("home_files", _texts),
+    "home_exclude": ("home_exclude", _texts),
+    "stdout": ("stdout", _text),
+    "stderr": ("stderr", _text),
+    "output_append": ("output_append", _switch),
     "resources.instance_types": ("instance_types", _texts),
     "on_end": ("on_end", _command),
     "resources.cpu": ("cpus", _count),
@@ -226,6 +233,7 @@ KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "idle.cpu": ("idle_cpu", read_share),
     "idle.gpu": ("idle_gpu", read_share),
 }
+OF_HOST = ("home", "stdout", "stderr")
 TABLES = {  # of keys, with an example
     "resources": 'cpu = 2, memory = "4G"',
     "app": 'signal = "USR1", done_file = "state.ckpt"',
@@ -283,6 +291,7 @@ def make_request(
         raise JobFileError(
             f'{origin.name}: command is missing. Add a line like command = ["prog", "--fast"], or `-- prog` after submit.'
         )
+    fields |= _on_this_host(fields, overrides, folder)
     fields.setdefault("name", default_name or _name_from(origin.name, fields["command"] or (fields["image"],)))
     spec = JobSpec(**fields)
     for key, why in problems(spec):
@@ -292,6 +301,12 @@ def make_request(
     if (auth := read_auth(spec, folder, origin.at)) is not None:
         secrets[REGISTRY_AUTH] = auth
     return JobRequest(spec, expand(spec.inputs, folder, where) if spec.inputs else [], secrets)
+
+
+def _on_this_host(fields: Mapping[str, Any], overrides: Mapping[str, object], folder: Path) -> dict[str, str]:
+    """Absolute paths of this host: those of options are relative to the current folder, others to the job file's."""
+    near = {key: Path.cwd() if key in overrides else Path.cwd() / folder for key in OF_HOST if fields.get(key)}
+    return {key: os.path.normpath(base / Path(fields[key]).expanduser()) for key, base in near.items()}
 
 
 def _flat(table: Mapping[str, Any], origin: Origin) -> dict[str, object]:

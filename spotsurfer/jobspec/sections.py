@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from spotsurfer_wire.container_image import Reference
@@ -210,3 +211,27 @@ def usable(value: bytes) -> bool:
         return bool(hosts) and all(isinstance(x, dict) and x.get("auth") for x in hosts.values())
     except (ValueError, KeyError, TypeError, AttributeError):
         return False
+
+
+# ---- The working folder of the submit host
+
+# Folders of each machine that hold its programs or its kernel's: a job can't do without them.
+OF_MACHINE = ("bin", "boot", "dev", "etc", "lib", "lib64", "proc", "run", "sbin", "sys", "usr")
+DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def home_problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    """What is wrong with the folder that it works in, and with the files of its output."""
+    for key, path in (("home", spec.home), ("stdout", spec.stdout), ("stderr", spec.stderr)):
+        if path and (not path.startswith("/") or "\0" in path or os.path.normpath(path) != path or path.startswith("//")):
+            yield key, f"is {path!r}, expected an absolute path without '..'"
+    parts = PurePosixPath(spec.home).parts
+    if spec.home and (len(parts) < 3 or parts[1] in OF_MACHINE or parts[1:3] == ("var", "lib")):
+        where = "a folder of your own, like ~/project or /data/project"
+        yield "home", f"is {spec.home!r}, where machines have files of their own: work in {where}"
+    if not spec.home and (spec.home_files or spec.home_exclude or spec.home_tree):
+        yield "home_files", "and home_exclude name parts of a folder: say which one in home"
+    if spec.home_tree and not DIGEST.fullmatch(spec.home_tree):
+        yield "home_tree", "is no SHA-256: clients set it"
+    if spec.home and spec.mounts and any(m.target == spec.home for m in spec.mounts):
+        yield "home", "is a mounted folder: what both sides see needs no transport; leave home out"

@@ -102,6 +102,7 @@ def problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
     yield from queueing.problems(spec)
     yield from sections.port_problems(spec)
     yield from sections.quiet_problems(spec)
+    yield from sections.home_problems(spec)
     yield from sections.step_problems(spec.steps, spec.command, saves_itself=spec.saves_itself)
 
 

@@ -228,6 +228,13 @@ class JobSpec:
     size_cpus_min: int | None = None
     size_cpus_max: int | None = None
     size_parameters: dict[str, str | int | float | bool] = field(default_factory=dict)  # of its size policy
+    home: str = ""  # absolute path of the folder on the submit host that it works in, on each machine; "" = none
+    home_files: tuple[str, ...] = ()  # the only names of it that come along; none = all of it
+    home_exclude: tuple[str, ...] = ()  # names of it that neither come along nor come home
+    home_tree: str = ""  # SHA-256 of the tree that was sent; "" = it begins empty
+    stdout: str = ""  # file of the submit host for its output, "{number}" and "{task}" in it are replaced; "" = none
+    stderr: str = ""  # for what it writes to stderr; "" = into the same file
+    output_append: bool = False  # what these files held before stays
     secrets_in_plain_images: bool = False  # its user accepts that checkpoints with secrets in memory are not encrypted
 
     @property

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from spotsurfer_wire.final_save_forecast import Fit, Prospect
+from spotsurfer_wire.home_tree import HomeChanges
 from spotsurfer_wire.messages import StepRun, Warm
 from spotsurfer_wire.usage import Window
 
@@ -553,6 +554,22 @@ class Service(Protocol):
 
     def partial_output(self, job: JobId, number: int, path: str) -> Iterator[bytes]:
         """One of its files, in pieces."""
+        ...
+
+    def home_lacks(self, home: str, digests: Sequence[str], owner: str = "") -> Sequence[str]:
+        """Which of these files, or trees, of the owner's folder `home` are not here yet."""
+        ...
+
+    def upload_home(self, home: str, sha256: str, data: Iterator[bytes], size: int, owner: str = "") -> None:
+        """Store one of them, a tree after all its files. InputMissing if the bytes are not those of the digest."""
+        ...
+
+    def home_changes(self, job: JobId) -> HomeChanges:
+        """What an ended job made of its folder. Conflict while it has not ended, or its last machine still sends."""
+        ...
+
+    def home_result(self, job: JobId, sha256: str) -> Iterator[bytes]:
+        """One of these files, in pieces. NotFound."""
         ...
 
     def machine(self, job: JobId) -> Machine:

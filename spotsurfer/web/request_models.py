@@ -52,6 +52,13 @@ class SubmitBody(Asked):
         return found
 
 
+class HomeBody(Asked):
+    """Digests of what a folder of the submit host holds."""
+
+    home: str = Field(min_length=1, max_length=4096)
+    digests: list[str]
+
+
 class NewJobBody(SubmitBody):
     """`job`: the id that its inputs were uploaded under; "" = it gets one."""
 

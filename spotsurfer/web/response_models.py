@@ -72,7 +72,7 @@ def fields_of(noun: type, *, only: str = "", without: str = "", **own: object) -
 
 
 class ErrorBody(Wire):
-    """Every answer that is not 2xx. `exit_code` is the command line's; the README lists them."""
+    """Every answer that is not 2xx. `exit_code` is the command line's; docs/reference/exit-codes.md lists them."""
 
     error: str
     exit_code: int
@@ -229,6 +229,12 @@ class WhysOut(Wire):
     """The last decisions, newest last."""
 
     decisions: list[WhyOut]
+
+
+class LacksOut(Wire):
+    """Digests of files that are not here yet."""
+
+    lacks: list[str]
 
 
 class OutputsOut(Wire):

@@ -197,6 +197,9 @@ class FakeEngine:
     def adopt(self) -> Status:
         return self.status()
 
+    def end(self) -> None:
+        """Its files are nowhere anyway."""
+
     def settle(self, committed: bool) -> None:
         self._trip("settle")
         if committed:

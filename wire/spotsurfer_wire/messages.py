@@ -208,6 +208,10 @@ class Spec:
     ports: list[int] = field(default_factory=list)  # that it listens on for others, see `doors.DOOR`
     step: int = 0  # index of the step that this is about: set by the agent, see `host.steps.at`
     secrets: dict[str, str] = field(default_factory=dict)  # name -> SECRET_VARIABLE or SECRET_FILE; values are sealed
+    home: str = ""  # absolute path of the folder on the submit host that is the job's working folder; "" = none
+    home_scope: str = ""  # see `object_keys.home_scope`
+    home_tree: str = ""  # SHA-256 of the tree that it begins with; "" = it begins empty
+    home_exclude: list[str] = field(default_factory=list)  # what neither came along nor comes home, see `home_tree.excluded`
     rehearses: str = ""  # the job that this one is a rehearsal of, for a controller that lost its database; "" = it is none
 
 

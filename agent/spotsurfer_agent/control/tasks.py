@@ -24,7 +24,7 @@ from spotsurfer_agent.control.facts import Outcome, Task
 from spotsurfer_agent.control.log_upload import Logs
 from spotsurfer_agent.control.mailbox import Fenced, Heads, InDoubt, Mailbox
 from spotsurfer_agent.control.state_file import StateFile, StepBook
-from spotsurfer_agent.files import staging
+from spotsurfer_agent.files import home_folder, staging
 from spotsurfer_agent.host import steps
 from spotsurfer_agent.host.hints import Hints
 from spotsurfer_agent.ports.engine import Engine, EngineError, SaveRequest, WorkloadState
@@ -156,6 +156,7 @@ class Work:
         if head.checkpoint is None:
             first = self.steps.first(spec)
             self._bring(spec)
+            home_folder.place(self._patient, spec, self.engine.scratch())
             staging.place_inputs(self._patient, spec, self.engine.scratch())
             if self.goods is not None:
                 self.goods.delivery.place(spec, self.engine.scratch())
@@ -394,6 +395,7 @@ class Work:
         self._flush(log)
         prefix = object_keys.output_prefix(self.job, self.attempt)
         out = staging.publish(self._patient, spec, prefix, self.engine.scratch())
+        home_folder.publish(self._patient, spec, self.attempt, self.engine.scratch())
         runs = self.steps.close(status)
         code = steps.exit_code(runs)
         lacks = "" if code else _lacks(out)
@@ -407,12 +409,28 @@ class Work:
 
     def _kill(self) -> Outcome:
         left = self.engine.status()
+        if self.closed and (spec := self.mailbox.mail.spec) is not None and spec.home:
+            self._send_home(spec)
         self.engine.kill()
         with contextlib.suppress(StoreError, ProtocolError):
             self._count_left(left.pending_seconds or self._stood_seconds)
         if self.goods is not None:
             self.goods.drop()
         return Outcome(Task.KILL, self.now())
+
+    @property
+    def closed(self) -> bool:
+        """Whether the job was ended while it was ours: nobody else goes on with it."""
+        head = self.heads.newest
+        return head is not None and head.done is not None and head.done.reason != "exited" and head.epoch == self.attempt
+
+    def _send_home(self, spec: Spec) -> None:
+        """Send what a job that was ended made of its folder. It goes beside the fence: no head entry follows, and nobody has
+        the job any more. A failure is no reason to keep the machine.
+        """
+        self.engine.end()
+        with contextlib.suppress(StoreError, staging.FilesError):
+            home_folder.publish(RetryingStore(self.store.behind), spec, self.attempt, self.engine.scratch())
 
 
 def _lacks(out: staging.Published) -> str:

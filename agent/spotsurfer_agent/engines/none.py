@@ -97,6 +97,9 @@ class UnfitEngine:
     def release(self) -> None:
         """Nothing to do."""
 
+    def end(self) -> None:
+        """No job is here."""
+
     def kill(self) -> None:
         """Refused if something may run: the agent must not report a death that it can't bring about."""
         if self._maybe_running:

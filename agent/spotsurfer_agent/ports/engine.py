@@ -210,6 +210,10 @@ class Engine(Protocol):
         """Let a job go on that was frozen because its memory was about to end, and don't stop it again. Idempotent."""
         ...
 
+    def end(self) -> None:
+        """Kill all processes of the job; its files stay. Idempotent."""
+        ...
+
     def kill(self) -> None:
         """Kill all processes of the job and wait until they are gone; no trace of a pending save stays. Idempotent.
 

@@ -6,6 +6,7 @@ import contextlib
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -129,6 +130,10 @@ SuspendAfter = Annotated[str | None, typer.Option(help="Suspended after so long 
 StuckAfter = Annotated[
     str | None, typer.Option(help="Told as stuck after so long without progress, e.g. 2h.", show_default=False)
 ]
+Home = Annotated[
+    Path | None, typer.Option(help="Folder of this host that it works in, there and home again.", show_default=False)
+]
+HomeFiles = Annotated[list[str] | None, typer.Option("--home-file", help="Only this of the folder comes along; repeatable.")]
 Priority = Annotated[
     str | None, typer.Option(help="low, normal, high or a number; matters where limits leave no room.", show_default=False)
 ]
@@ -152,6 +157,7 @@ def add(app: typer.Typer) -> None:
             "spotsurfer submit assembly.toml --deadline 70h --work 48h",
             "spotsurfer submit --cpu 2 --mem 4G --in reads.fq --out 'contigs/*.fa' -- megahit -t 2 -r reads.fq -o contigs",
             "spotsurfer submit answer.toml --priority high",
+            "spotsurfer submit --home . --cpu 4 --mem 8G -- make -j4 report.pdf",
             "spotsurfer submit sweep.toml --array 1-1000%50",
             "spotsurfer submit merge.toml --after afterok:sweep-3fa1b2",
             "spotsurfer submit train.toml --gpus 2 --gpu H100 --dry-run",
@@ -176,6 +182,8 @@ def submit(  # noqa: PLR0913 - one parameter an option
     outputs_optional: Annotated[
         bool | None, typer.Option("--outputs-optional", help="It is no failure when one is not there.", show_default=False)
     ] = None,
+    home: Home = None,
+    home_files: HomeFiles = None,
     folder: Annotated[str | None, typer.Option(help="Folder in which the command runs.", show_default=False)] = None,
     environment: Annotated[list[str] | None, typer.Option("--env", help="NAME=value; repeatable.")] = None,
     tags: Annotated[list[str] | None, typer.Option("--tag", help="name=value; repeatable.")] = None,
@@ -216,6 +224,8 @@ def submit(  # noqa: PLR0913 - one parameter an option
         "inputs": inputs,
         "outputs": outputs,
         "outputs_optional": outputs_optional,
+        "home": None if home is None else str(home),
+        "home_files": home_files,
         "folder": folder,
         "environment": _assignments("--env", environment),
         "secrets": _assignments("--secret", secrets),
@@ -247,6 +257,9 @@ def submit(  # noqa: PLR0913 - one parameter an option
     if wait:
         tell(f"Submitted {job['id']}.")
         job = until_ended(client, job["id"], limit)
+        from spotsurfer.cli.commands.home import come_home
+
+        come_home(client, [job["id"]])
     spec = job["spec"]
     if spec["secrets"]:
         how = (
@@ -268,11 +281,14 @@ def submit(  # noqa: PLR0913 - one parameter an option
 
 def send(client: Client, request: JobRequest) -> Json:
     """Upload the inputs and create the job; a failure leaves nothing half-made."""
+    from spotsurfer.home import bring, expect
+
+    request = replace(request, spec=bring(client, request.spec, tell))
     job = str(client.post("/v1/ids", {"name": request.spec.name})["job"])
     try:
         with _progress(request.inputs) as sent:
             upload(client, job, request, sent)
-        return client.put(job_path(job), request_body(request))
+        made = client.put(job_path(job), request_body(request))
     except BaseException:
         try:
             client.delete(job_path(job, "inputs"))
@@ -281,6 +297,8 @@ def send(client: Client, request: JobRequest) -> Json:
         except SpotsurferError:
             complain(f"Whether it was submitted is not known: `spotsurfer show {job}` says so.")
         raise
+    expect(client, [(request.spec, made)])
+    return made
 
 
 def _request(jobfile: Path | None, options: dict[str, object]) -> JobRequest:

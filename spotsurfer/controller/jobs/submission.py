@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -71,25 +72,11 @@ class Submission:
         key = object_keys.input_key(self._check_id(job), _inside(path))
         if self._exists(job):
             raise Conflict(f"job {job} was submitted already: its inputs can't change")
-        with self._spooled(path, data, size) as spool:
+        with spooled(self.spool_dir, f"input {path!r}", data, size) as spool:
             try:
                 self.store.put_file(key, Path(spool.name))
             except StoreError as e:
-                raise _store_trouble(e) from e
-
-    @contextmanager
-    def _spooled(self, path: str, data: Iterator[bytes], size: int) -> Iterator[IO[bytes]]:
-        """The upload in a local file: an input may exceed memory, and an incomplete one must never reach the store."""
-        try:
-            self.spool_dir.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=self.spool_dir) as spool:
-                came = sum(spool.write(piece) for piece in data)
-                spool.flush()
-                if came != size:
-                    raise InputMissing(f"input {path!r} changed while it was read: {size} bytes announced, {came} came")
-                yield spool
-        except OSError as e:
-            raise DiskFull(f"{self.spool_dir}: the upload can't be kept ({e.strerror}); free some space") from e
+                raise store_trouble(e) from e
 
     def discard(self, job: JobId) -> None:
         """Remove the uploads of a job that was never submitted, and never will be. Raises Conflict if it was submitted."""
@@ -101,7 +88,7 @@ class Submission:
             try:
                 self.store.delete(x.key for x in self.store.list(prefix))
             except StoreError as e:
-                raise _store_trouble(e) from e
+                raise store_trouble(e) from e
 
     def submit(
         self,
@@ -140,9 +127,9 @@ class Submission:
             conditions = resolved(connection, jobs, within)
         try:
             with ThreadPoolExecutor(WRITERS) as pool:
-                list(pool.map(self._store_one, jobs, jobs.values(), bags))
+                list(pool.map(partial(self._store_one, owner), jobs, jobs.values(), bags))
         except StoreError as e:
-            raise _store_trouble(e) from e
+            raise store_trouble(e) from e
         now = self.clock.now()
         with self.engine.begin() as connection:
             made = [rows.add_jobs(connection, rows_of(id, one.spec, now, owner)) for id, one in jobs.items()]
@@ -152,9 +139,9 @@ class Submission:
             timeline.add_many(connection, told)
         return made
 
-    def _store_one(self, id: JobId, new: NewJob, bag: bytes | None) -> None:
+    def _store_one(self, owner: str, id: JobId, new: NewJob, bag: bytes | None) -> None:
         self._lock_away(id, bag)
-        self._write(id, new.spec, new.modes)
+        self._write(id, new.spec, new.modes, owner)
 
     def _lock_away(self, job: JobId, bag: bytes | None) -> None:
         """Write the sealed secrets to the store, before the specification that names them."""
@@ -165,7 +152,7 @@ class Submission:
         if there is None or not self.vault.holds(job, there, bag):
             raise Conflict(f"job {job} was submitted already with other secrets")
 
-    def _write(self, job: JobId, spec: JobSpec, modes: Mapping[str, int]) -> None:
+    def _write(self, job: JobId, spec: JobSpec, modes: Mapping[str, int], owner: str) -> None:
         prefix = object_keys.input_key(job, "")
         there = {x.key.removeprefix(prefix): x.size for x in self.store.list(prefix)} if modes else {}
         missing = sorted(set(modes) - set(there))
@@ -198,6 +185,10 @@ class Submission:
             steps=[Step(s.name, list(s.command), s.protect, s.always) for s in spec.steps],
             ports=[p.port for p in spec.ports],
             secrets={name: secret["as"] for name, secret in spec.secrets.items()},
+            home=spec.home,
+            home_scope=object_keys.home_scope(owner, spec.home) if spec.home else "",
+            home_tree=spec.home_tree,
+            home_exclude=list(spec.home_exclude),
         )
         if not self.store.create(object_keys.spec_key(job), json_codec.encode(wire)):
             raise Conflict(f"job {job} exists already")
@@ -256,6 +247,21 @@ class Submission:
         return True
 
 
+@contextmanager
+def spooled(folder: Path, what: str, data: Iterator[bytes], size: int) -> Iterator[IO[bytes]]:
+    """The upload in a local file: an input may exceed memory, and an incomplete one must never reach the store."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder) as spool:
+            came = sum(spool.write(piece) for piece in data)
+            spool.flush()
+            if came != size:
+                raise InputMissing(f"{what} changed while it was read: {size} bytes announced, {came} came")
+            yield spool
+    except OSError as e:
+        raise DiskFull(f"{folder}: the upload can't be kept ({e.strerror}); free some space") from e
+
+
 def _self_save(spec: JobSpec) -> SelfSave | None:
     if not spec.saves_itself:
         return None
@@ -297,7 +303,8 @@ def _inside(path: str) -> str:
     return path
 
 
-def _store_trouble(e: StoreError) -> DiskFull | StoreUnwritable:
+def store_trouble(e: StoreError) -> DiskFull | StoreUnwritable:
+    """What is said of a store that failed."""
     if isinstance(e, StoreFull):
         return DiskFull(f"the store is full: {e}; free some space")
     return StoreUnwritable(f"the store can't be written or read: {e}; check store.url and its rights")

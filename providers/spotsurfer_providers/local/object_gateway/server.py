@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from spotsurfer_wire import object_keys
+from spotsurfer_wire import json_codec, object_keys
+from spotsurfer_wire.messages import Spec
 from spotsurfer_wire.object_keys import KeyRights
 
 from spotsurfer_providers.local.object_gateway import s3_protocol
@@ -34,6 +35,7 @@ class Scope:
 
     job: str
     attempt: int
+    home_of: Callable[[str], str] = lambda _: ""  # of a job: the scope of the folder that it works in
 
     def __str__(self) -> str:
         return f"attempt {self.attempt} of {self.job}"
@@ -60,7 +62,20 @@ class Scope:
 
     @property
     def _rights(self) -> KeyRights:
-        return object_keys.rights_of_attempt(self.job, self.attempt)
+        return object_keys.rights_of_attempt(self.job, self.attempt, self.home_of(self.job))
+
+
+def home_reader(objects: Objects) -> Callable[[str], str]:
+    """The scope of a job's folder as its specification names it; "" = it has none, or no specification yet."""
+    known: dict[str, str] = {}
+
+    def home_of(job: str) -> str:
+        if job not in known and (found := objects.open(object_keys.spec_key(job))) is not None:
+            with found[1] as file:
+                known[job] = json_codec.decode(Spec, file.read()).home_scope
+        return known.get(job, "")
+
+    return home_of
 
 
 @dataclass(frozen=True, slots=True)
