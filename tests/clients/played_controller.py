@@ -17,7 +17,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from spotsurfer_agent.files.home_folder import changes
+from spotsurfer_wire import json_codec
+from spotsurfer_wire.home_tree import FOLDER, HomeTree
 
 Json = dict[str, Any]
 
@@ -30,6 +34,7 @@ class Played:
     runs: bool = True
     lost: dict[str, int] = field(default_factory=dict)
     jobs: dict[str, Json] = field(default_factory=dict)
+    blobs: dict[str, bytes] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     left: int = 1000
@@ -46,7 +51,8 @@ class Played:
             ("POST", "ids"): lambda: self._new_id(json.loads(body)["name"]),
             ("GET", "brief"): lambda: {"jobs": [{k: j[k] for k in ("id", "state", "reason")} for j in self.jobs.values()]},
             ("POST", "jobs"): lambda *rest: self._cancel(rest[0]) if rest else self._submit(json.loads(body)["jobs"]),
-            ("PUT", "jobs"): lambda job, _, *name: self._place(job, "/".join(name), body),
+            ("POST", "homes"): lambda _: {"lacks": [x for x in json.loads(body)["digests"] if x not in self.blobs]},
+            ("PUT", "homes"): lambda _, digest: self.blobs.update({digest: body}) or {},
             ("GET", "jobs"): self._look,
         }
         try:
@@ -65,12 +71,6 @@ class Played:
     def _at(self, job: str) -> Path:
         return self.folder / "machines" / job
 
-    def _place(self, job: str, name: str, body: bytes) -> Json:
-        target = self._at(job) / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(body)
-        return {}
-
     def _submit(self, bodies: list[Json]) -> Json:
         with self.lock:
             if there := [b["job"] for b in bodies if b["job"] in self.jobs]:
@@ -78,11 +78,22 @@ class Played:
             for b in bodies:
                 self.jobs[b["job"]] = {"id": b["job"], "state": "active", "reason": "", "spec": b["spec"], "process": None}
         for b in bodies:
-            self._at(b["job"]).mkdir(parents=True, exist_ok=True)
-            for name, mode in b["modes"].items():
-                (self._at(b["job"]) / name).chmod(mode)
+            self._lay_out(b["spec"], self._at(b["job"]))
             threading.Thread(target=self._run, args=(b["job"],), daemon=True).start()
         return {"jobs": [{"job": b["job"], "number": 1, "tasks": 0} for b in bodies]}
+
+    def _lay_out(self, spec: Json, at: Path) -> None:
+        at.mkdir(parents=True)
+        for e in self._tree(spec).entries:
+            if e.kind == FOLDER:
+                (at / e.path).mkdir()
+            else:
+                (at / e.path).write_bytes(self.blobs[e.sha256])
+                os.utime(at / e.path, ns=(e.mtime_ns, e.mtime_ns))
+                (at / e.path).chmod(e.mode)
+
+    def _tree(self, spec: Json) -> HomeTree:
+        return json_codec.decode(HomeTree, self.blobs[spec["home_tree"]])
 
     def _run(self, job: str) -> None:
         row, at = self.jobs[job], self._at(job)
@@ -111,18 +122,21 @@ class Played:
         return {}
 
     def _look(self, job: str, what: str = "", *name: str) -> Json | bytes:
-        row = self.jobs[job]
+        row, at = self.jobs[job], self._at(job)
         if what == "log":
-            path = self.folder / f"{job}.err"
-            return b"" if row.pop("told", False) or not path.exists() else (row.update(told=True), path.read_bytes())[1]
-        if what == "outputs" and name:
-            return self._at(job).joinpath(*name).read_bytes()
-        if what == "outputs":
-            at = self._at(job)
-            matched = {x for pattern in row["spec"]["outputs"] if row["state"] == "succeeded" for x in at.glob(pattern)}
-            files = {f for x in matched for f in (x.rglob("*") if x.is_dir() else [x]) if f.is_file()}
-            return {"outputs": [{"path": str(f.relative_to(at))} for f in sorted(files)]}
-        return {k: v for k, v in row.items() if k != "process"}
+            return self._log(self.folder / f"{job}.err", urlsplit(self.requests[-1]).query)
+        if what == "home":
+            found = changes(self._tree(row["spec"]), at, row["spec"]["home_exclude"], set())
+            if not name:
+                return json_codec.encode(found)
+            return next((at / c.now.path).read_bytes() for c in found.changes if c.now.sha256 == name[0])
+        return {k: v for k, v in row.items() if k != "process"} | {"attempts": []}
+
+    def _log(self, path: Path, query: str) -> bytes:
+        at = int((parse_qs(query).get("err") or ["0"])[0])
+        data = path.read_bytes()[at:] if path.exists() else b""
+        head = json.dumps({"stream": "err", "bytes": len(data)}).encode() + b"\n" + data if data else b""
+        return head + json.dumps({"next": {"out": 0, "err": at + len(data), "times": 0}}).encode() + b"\n"
 
     @contextmanager
     def listening(self) -> Iterator[None]:

@@ -102,6 +102,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     monkeypatch.chdir(folder)
     played = Played(tmp_path)
     monkeypatch.setenv("SPOTSURFER_URL", str(played.socket))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     made: list[Run] = []
     scheduler = SimpleNamespace(
         finish_callback=lambda job: made[0].done.append(job),
@@ -188,7 +189,7 @@ def test_hundreds_of_jobs_take_few_requests(run: Run) -> None:
     run.executor.cancel()
 
 
-@pytest.mark.parametrize("what", ["POST ids", "PUT jobs", "POST jobs"])
+@pytest.mark.parametrize("what", ["POST ids", "POST homes", "PUT homes", "POST jobs"])
 def test_a_lost_answer_makes_no_second_job(run: Run, what: str) -> None:
     run.played.lost = {what: 1}
     rules = [Rule(i, f"echo {i} >> o{i}", output=[File(f"o{i}")]) for i in range(3)]

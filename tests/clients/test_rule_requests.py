@@ -23,15 +23,23 @@ from spotsurfer.model.job import JobSpec
         ({"runtime": 90}, 1, {"cpus": 1, "time_limit_seconds": 5400.0}),
         ({"gpu": 2, "gpu_model": "H100"}, 1, {"cpus": 1, "gpus": 2, "gpu": "H100"}),
         ({"nvidia_gpu": 1}, 1, {"cpus": 1, "gpus": 1}),
-        ({"instance_types": "m6i.* c6i.*"}, 1, {"cpus": 1, "instance_types": ["m6i.*", "c6i.*"]}),
-        ({"market": "spot"}, 1, {"cpus": 1, "market": "spot"}),
+        ({"instance_types": "m6i.* c6i.*"}, 1, {"cpus": 1, "instance_types": ("m6i.*", "c6i.*")}),
     ],
 )  # fmt: skip
 def test_resources(wanted: dict[str, Any], threads: int, spec: dict[str, Any]) -> None:
     assert rule_request.resources(wanted, threads) == spec
 
 
-@pytest.mark.parametrize("wanted", [{"market": "cheap"}, {"mem_mb": "much"}, {"runtime": -1}, {"gpu": True}])
+@pytest.mark.parametrize(("word", "market"), [("", "spot-first"), ("spot", "spot"), ("cheap", None)])
+def test_markets(word: str, market: str | None) -> None:
+    if market is None:
+        with pytest.raises(Unfit, match="expected one of"):
+            rule_request.market_of(word)
+    else:
+        assert rule_request.market_of(word) == market
+
+
+@pytest.mark.parametrize("wanted", [{"mem_mb": "much"}, {"runtime": -1}, {"gpu": True}])
 def test_resources_that_no_job_can_have(wanted: dict[str, Any]) -> None:
     with pytest.raises(Unfit, match=next(iter(wanted))):
         rule_request.resources(wanted, 1)
@@ -60,45 +68,19 @@ def test_only_the_working_directory_is_seen(tmp_path: Path, path: str, name: str
         assert carried_files.below(path, tmp_path, "input") == name
 
 
-def test_folders_are_sent_with_all_that_is_in_them(tmp_path: Path) -> None:
-    (tmp_path / "d" / "e").mkdir(parents=True)
-    (tmp_path / "d" / "e" / "f").write_text("x")
-    (tmp_path / "d" / "up").symlink_to(tmp_path / "d")
-    (tmp_path / "g").write_text("y")
-    assert set(carried_files.to_send(["d", "g"], tmp_path)) == {"d/e/f", "g"}
-    with pytest.raises(Unfit, match="is not there"):
-        carried_files.to_send(["h"], tmp_path)
-
-
 @pytest.mark.parametrize("name", ["a[1].txt", "b*", "c?", "plain/d.txt"])
-def test_a_path_is_a_pattern_of_itself_alone(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).parent.mkdir(exist_ok=True)
+def test_a_name_is_a_pattern_of_itself_alone(tmp_path: Path, name: str) -> None:
     for x in (name, "a1.txt", "bb", "cc", "plain/e.txt"):
         (tmp_path / x).parent.mkdir(exist_ok=True)
         (tmp_path / x).touch()
-    assert [p.relative_to(tmp_path).as_posix() for p in tmp_path.glob(carried_files.as_pattern(name))] == [name]
+    (pattern,) = carried_files.names([name, f"./{name}"], tmp_path)
+    assert [p.relative_to(tmp_path).as_posix() for p in tmp_path.glob(pattern)] == [name]
+    with pytest.raises(Unfit, match="is not there"):
+        carried_files.names(["nothing"], tmp_path)
 
 
-def test_a_result_lands_whole_or_not_at_all(tmp_path: Path) -> None:
-    carried_files.land(iter([b"a", b"b"]), "out/x", tmp_path)
-    assert (tmp_path / "out" / "x").read_bytes() == b"ab"
-
-    def torn() -> Any:
-        yield b"c"
-        raise OSError("the line is cut")
-
-    with pytest.raises(OSError, match="cut"):
-        carried_files.land(torn(), "out/x", tmp_path)
-    assert [p.name for p in (tmp_path / "out").iterdir()] == ["x"]
-    assert (tmp_path / "out" / "x").read_bytes() == b"ab"
-
-
-@pytest.mark.parametrize("name", ["../x", "/etc/x", "link/x"])
-def test_no_result_lands_elsewhere(tmp_path: Path, name: str) -> None:
-    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
-    home.mkdir()
-    elsewhere.mkdir()
-    (home / "link").symlink_to(elsewhere)
-    with pytest.raises(Unfit, match="outside"):
-        carried_files.land(iter([b"a"]), name, home)
-    assert not list(elsewhere.iterdir())
+def test_sizes_count_what_folders_hold(tmp_path: Path) -> None:
+    (tmp_path / "d" / "e").mkdir(parents=True)
+    (tmp_path / "d" / "e" / "f").write_text("12345")
+    (tmp_path / "g").write_text("123")
+    assert carried_files.size(["d", "g", "nothing"], tmp_path) == 8

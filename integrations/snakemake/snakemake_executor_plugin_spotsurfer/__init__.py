@@ -13,7 +13,6 @@ import threading
 import uuid
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +22,19 @@ from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from snakemake_interface_executor_plugins.settings import CommonSettings, DeploymentMethod
 
 from snakemake_executor_plugin_spotsurfer import carried_files, rule_request
-from snakemake_executor_plugin_spotsurfer.controller import Controller, NoController, SpotsurferError
+from snakemake_executor_plugin_spotsurfer.controller import Controller
 from snakemake_executor_plugin_spotsurfer.settings import ExecutorSettings
+from spotsurfer.home.folder import USUAL_EXCLUDE
+from spotsurfer.model.errors import SpotsurferError
+from spotsurfer.model.job import JobSpec
 from spotsurfer.web.client import connect
 
 Rule = Any  # a job of Snakemake, or a group of them: their interface names but a part of what is needed here
 LOGS = ".snakemake/spotsurfer_logs"
 UPLOADS = 8  # jobs that are submitted at a time
+EXCLUDE = (*USUAL_EXCLUDE, ".snakemake")  # what Snakemake notes on a machine stays there
+ENDED = ("succeeded", "failed", "cancelled", "lost")
+LOST = {"state": "lost", "reason": "the controller does not know it any more"}
 LOOK_SECONDS = 2  # between two looks at all jobs
 
 
@@ -42,18 +47,6 @@ common_settings = CommonSettings(
     pass_group_args=True,
     can_transfer_local_files=True,
 )
-
-
-@dataclass(frozen=True)
-class _Request:
-    """The specification of a job, and the files that it takes along, by the names under which they arrive."""
-
-    spec: dict[str, Any]
-    files: dict[str, Path]
-
-    @property
-    def modes(self) -> dict[str, int]:
-        return {name: source.stat().st_mode & 0o777 for name, source in self.files.items()}
 
 
 class Executor(RemoteExecutor):
@@ -93,7 +86,7 @@ class Executor(RemoteExecutor):
 
     def run_jobs(self, jobs: Sequence[Rule]) -> None:
         """Submit jobs: their files some at a time, then all in one request."""
-        asked: list[tuple[Rule, _Request]] = []
+        asked: list[tuple[Rule, JobSpec]] = []
         for job in jobs:
             self.run_job_pre(job)
             try:
@@ -101,18 +94,17 @@ class Executor(RemoteExecutor):
             except rule_request.Unfit as e:
                 self.report_job_error(SubmittedJobInfo(job), msg=f"{e}. ")
         with ThreadPoolExecutor(UPLOADS) as pool:
-            ids = list(pool.map(self._bring, [request for _, request in asked]))
-        ready = {str(x): (job, request) for x, (job, request) in zip(ids, asked, strict=True) if isinstance(x, str)}
-        bodies = [{"job": id, "spec": request.spec, "modes": request.modes} for id, (_, request) in ready.items()]
-        self._open |= set(ready)
+            brought = list(pool.map(self._bring, [spec for _, spec in asked]))
+        ready = [x for x in brought if not isinstance(x, Exception)]
+        self._open |= {id for id, _ in ready}
         stopped = WorkflowError("the workflow was cancelled.")
-        refused = dict.fromkeys(ready, stopped) if self._cancelled.is_set() else self._controller.submit(bodies)
-        for told, (job, _) in zip(ids, asked, strict=True):
-            self._report_submission(job, refused[told] or told if isinstance(told, str) else told)
+        refused = {id: stopped for id, _ in ready} if self._cancelled.is_set() else self._controller.submit(ready)
+        for (job, _), told in zip(asked, brought, strict=True):
+            self._report_submission(job, told if isinstance(told, Exception) else refused[told[0]] or told[0])
 
-    def _bring(self, request: _Request) -> str | Exception:
+    def _bring(self, spec: JobSpec) -> tuple[str, JobSpec] | Exception:
         try:
-            return self._controller.bring(request.spec["name"], request.files)
+            return self._controller.bring(spec)
         except (SpotsurferError, OSError) as e:
             return e
 
@@ -120,32 +112,35 @@ class Executor(RemoteExecutor):
         if isinstance(told, Exception):
             self.report_job_error(SubmittedJobInfo(job), msg=f"It was not submitted: {told} ")
             return
-        self.logger.info(f"Job {job.jobid} is {told} (its log will be {self._log(job)}).")
+        self.logger.info(f"Job {job.jobid} is {told} (its log is {self._log(job)}).")
         self.report_job_submission(SubmittedJobInfo(job, external_jobid=told))
 
     def _log(self, job: Rule) -> Path:
         return self._folder / job.logfile_suggestion(LOGS)
 
-    def _request(self, job: Rule) -> _Request:
+    def _request(self, job: Rule) -> JobSpec:
         """Raises Unfit."""
         rules = list(job.jobs) if job.is_group() else [job]
-        read = carried_files.to_send((str(f) for f in job.input if not f.is_storage), self._folder)
+        for path in (str(f) for rule in rules for f in _products(rule)):
+            carried_files.below(path, self._folder, "output")
+        read = [str(f) for f in job.input if not f.is_storage]
         image, command = self._how(job)
-        sources = {} if image else carried_files.to_send(self._deployed(), self._folder)
-        spec = {
-            "name": rule_request.named(job.name if job.is_group() else job.rule.name),
-            "command": ["bash", "-c", command],
-            "outputs": [carried_files.as_pattern(x) for x in self._made(rules)],
-            "outputs_optional": True,
-            "environment": {str(k): str(v) for k, v in self.envvars().items()},
-            "tags": rule_request.tags(self._run, job.name, _wildcards(job), sum(f.stat().st_size for f in read.values())),
-            **({"project": self._settings.project} if self._settings.project else {}),
-            **({"market": self._settings.market} if self._settings.market else {}),
+        asked = self._settings
+        log = str(self._log(job))
+        return JobSpec(
+            name=rule_request.named(job.name),
+            command=("bash", "-c", command),
+            image=image or asked.image,
+            home=str(self._folder),
+            home_files=tuple(carried_files.names(read if image else [*self._deployed(), *read], self._folder)),
+            home_exclude=EXCLUDE,
+            stdout=log,
+            environment={str(k): str(v) for k, v in self.envvars().items()},
+            tags=rule_request.tags(self._run, job.name, _wildcards(job), carried_files.size(read, self._folder)),
+            project=asked.project,
+            market=rule_request.market_of(str(job.resources.get("market", "")) or asked.market),
             **rule_request.resources(job.resources, job.threads),
-        }
-        if image := image or self._settings.image or "":
-            spec["image"] = image
-        return _Request(spec, sources | read)
+        )
 
     def _deployed(self) -> list[str]:
         """What Snakemake needs of the workflow itself, on each machine."""
@@ -169,15 +164,6 @@ class Executor(RemoteExecutor):
         lines = [f"mkdir -p {_quoted(folders)}", "set -euo pipefail", job.shellcmd]
         return job.container_img_url, "\n".join(lines + [f"touch {_quoted(touched)}"] * bool(touched))
 
-    def _made(self, rules: Iterable[Any]) -> list[str]:
-        """What may come home: results, log files and benchmarks."""
-        found: dict[str, None] = {}
-        for rule in rules:
-            for path in [*rule.output, *rule.log, *([rule.benchmark] if rule.benchmark else [])]:
-                if not getattr(path, "is_storage", False):
-                    found[carried_files.below(str(path), self._folder, "output")] = None
-        return list(found)
-
     # ---- from a job's end to a rule's
 
     async def check_active_jobs(  # pyright: ignore[reportIncompatibleMethodOverride] - the interface declares no generator, and needs one
@@ -186,47 +172,37 @@ class Executor(RemoteExecutor):
         """Report those that have ended; yields the others. A controller that is away changes nothing."""
         if not active_jobs:
             return
+        over: dict[str, str] = {}
         try:
-            states = await asyncio.to_thread(self._controller.states)
+            over = await asyncio.to_thread(self._over, [str(info.external_jobid) for info in active_jobs])
         except SpotsurferError as e:
             self._warn("", f"{e} Jobs go on without it.")
-            states = None
-        looks = (asyncio.to_thread(self._over, info, states) for info in active_jobs)
-        for info, over in zip(active_jobs, await asyncio.gather(*looks), strict=True):
-            if not over:
+        for info in active_jobs:
+            told = over.get(str(info.external_jobid))
+            if told is None:
                 yield info
                 continue
             self._open.discard(str(info.external_jobid))
-            if over == "succeeded":
-                self.report_job_success(info)
+            if told:
+                self.report_job_error(info, msg=f"{told} ", aux_logs=[str(self._log(info.job))])
             else:
-                self.report_job_error(info, msg=f"{over} ", aux_logs=[str(self._log(info.job))])
+                self.report_job_success(info)
 
-    def _over(self, info: SubmittedJobInfo, states: dict[str, dict[str, Any]] | None) -> str:
-        """`succeeded` once its results are here, a sentence if it failed; "" if it goes on."""
-        if states is None:
-            return ""
-        job = str(info.external_jobid)
-        row = states.get(job, {"state": "lost", "reason": "the controller does not know it any more"})
-        state = str(row["state"])
-        if state == "held":
-            self._warn(job, f"{job} is held: {row['reason']} `spotsurfer resume {job}` lets it go on.")
-        if state not in ("succeeded", "failed", "cancelled", "lost"):
-            return ""
-        try:
-            self._land(info, job, results=state in ("succeeded", "failed"))
-        except NoController:
-            return ""  # the next look tries again
-        except (SpotsurferError, OSError, rule_request.Unfit) as e:
-            return f"{job}: its results can't be fetched: {e}."
-        return state if state == "succeeded" else f"{job} is {state}: {row['reason']}."
-
-    def _land(self, info: SubmittedJobInfo, job: str, *, results: bool) -> None:
-        log = self._log(info.job)
-        log.parent.mkdir(parents=True, exist_ok=True)
-        log.write_bytes(self._controller.stderr(job) if results else b"")
-        for name in self._controller.results(job) if results else ():
-            carried_files.land(self._controller.result(job, name), name, self._folder)
+    def _over(self, jobs: list[str]) -> dict[str, str]:
+        """Jobs that have ended and are at home: "", or why they failed. Raises SpotsurferError."""
+        states = self._controller.states()
+        rows = {job: states.get(job, LOST) for job in jobs}
+        for job in (job for job, row in rows.items() if row["state"] == "held"):
+            self._warn(job, f"{job} is held: {rows[job]['reason']}. `spotsurfer resume {job}` lets it go on.")
+        ended = [job for job, row in rows.items() if row["state"] in ENDED]
+        over: dict[str, str] = {}
+        for job, awaited in (self._controller.fetch(ended) if ended else {}).items():
+            if awaited:
+                self._warn(job, f"{job} has ended, and is not at home: {awaited}")
+            else:
+                state, reason = rows[job]["state"], rows[job]["reason"]
+                over[job] = "" if state == "succeeded" else f"{job} is {state}: {reason}."
+        return over
 
     def _warn(self, job: str, text: str) -> None:
         if (job, text) not in self._warned:
@@ -242,6 +218,12 @@ class Executor(RemoteExecutor):
 
 def _wildcards(job: Rule) -> str:
     return "" if job.is_group() else ",".join(f"{k}={v}" for k, v in sorted(job.wildcards_dict.items()))
+
+
+def _products(rule: Rule) -> list[Any]:
+    """Results, log files and benchmarks that land in the working directory."""
+    made = [*rule.output, *rule.log, *([rule.benchmark] if rule.benchmark else [])]
+    return [f for f in made if not getattr(f, "is_storage", False)]
 
 
 def _quoted(paths: Iterable[str]) -> str:

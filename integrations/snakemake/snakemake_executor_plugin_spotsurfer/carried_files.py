@@ -1,17 +1,12 @@
-"""Which files a rule's job takes along, and how its results land in the working directory."""
+"""Which names of the working directory a rule's job takes along."""
 
 from __future__ import annotations
 
 import os
-import re
-import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from snakemake_executor_plugin_spotsurfer.rule_request import Unfit
-
-_UMASK = os.umask(0o077)  # asked once: it can't be asked without being changed, and threads land files
-os.umask(_UMASK)
 
 
 def below(path: str, folder: Path, what: str) -> str:
@@ -23,50 +18,21 @@ def below(path: str, folder: Path, what: str) -> str:
     return str(PurePosixPath(plain).relative_to(folder))
 
 
-def to_send(paths: Iterable[str], folder: Path) -> dict[str, Path]:
-    """The files behind the paths, folders with all that is in them, by their names below `folder`. Raises Unfit."""
-    found: dict[str, Path] = {}
-    for path in paths:
-        name = below(path, folder, "input")
-        top = folder / name
-        if top.is_dir():
-            found |= {str(x.relative_to(folder)): x for x in sorted(_files(top))}
-        elif top.is_file():
-            found[name] = top
-        else:
-            raise Unfit(f"input {path} is not there")
-    return found
+def names(paths: Iterable[str], folder: Path) -> list[str]:
+    """What the paths name below `folder`, as patterns that match nothing else. Raises Unfit."""
+    found = dict.fromkeys(below(path, folder, "input") for path in paths)
+    for name in found:
+        if not (folder / name).exists():
+            raise Unfit(f"input {name} is not there")
+    return [_pattern(name) for name in found]
 
 
-def _files(top: Path) -> Iterator[Path]:
-    seen: set[str] = set()
-    for root, folders, names in os.walk(top, followlinks=True):
-        real = os.path.realpath(root)
-        if real in seen:  # a link that leads back up
-            folders.clear()
-            continue
-        seen.add(real)
-        yield from (Path(root, name) for name in names if Path(root, name).is_file())
+def _pattern(name: str) -> str:
+    return "".join(f"[{c}]" if c in "[*?" else c for c in name)
 
 
-def as_pattern(path: str) -> str:
-    """A path as the pattern that matches it alone."""
-    return re.sub(r"[\[*?]", r"[\g<0>]", path)
-
-
-def land(pieces: Iterator[bytes], name: str, folder: Path) -> None:
-    """Write a result under its name below `folder`: whole or not at all, and never through a link out of it. Raises Unfit."""
-    target = folder / below(name, folder, "output")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if not target.parent.resolve().is_relative_to(folder.resolve()):
-        raise Unfit(f"output {name} would land outside of {folder}: a folder on its way is a link")
-    handle, partial = tempfile.mkstemp(prefix=".spotsurfer-", dir=target.parent)
-    try:
-        with os.fdopen(handle, "wb") as out:
-            for piece in pieces:
-                out.write(piece)
-        Path(partial).chmod(0o666 & ~_UMASK)
-        Path(partial).replace(target)
-    except BaseException:
-        Path(partial).unlink()
-        raise
+def size(paths: Iterable[str], folder: Path) -> int:
+    """Bytes of the files, those in folders too; what is not there counts nothing."""
+    tops = [folder / path for path in paths]
+    files = [f for top in tops for f in (top.rglob("*") if top.is_dir() else [top]) if f.is_file()]
+    return sum(f.stat().st_size for f in files)

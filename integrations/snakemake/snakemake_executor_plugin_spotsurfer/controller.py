@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from spotsurfer import home
 from spotsurfer.model.errors import Conflict, NoController, NotFound, SpotsurferError
-from spotsurfer.web.client import PIECE_BYTES, Client, job_path
+from spotsurfer.model.job import JobSpec
+from spotsurfer.web.client import Client, Json, job_path
+from spotsurfer.web.submitting import spec_body
 
 T = TypeVar("T")
-Body = Mapping[str, Any]
 BATCH = 500  # jobs in one request
-LOG_BYTES_MAX = 1 << 20  # of a job's stderr that is kept
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.5, 10.0
 CANCEL_SECONDS = 30.0  # so long a cancelled workflow waits for a controller that is away
 
@@ -25,60 +25,50 @@ class Controller:
     def __init__(self, client: Client, run: str, tell: Callable[[str], None]) -> None:
         self._client, self._run, self._tell = client, run, tell
 
-    def bring(self, name: str, files: Mapping[str, Path]) -> str:
-        """Upload the files of a job to come; its id. Waits for a controller that is away. Raises SpotsurferError, OSError."""
-        job = str(self._patient(lambda: self._client.post("/v1/ids", {"name": name}))["job"])
-        for arrives, source in files.items():
-            self._patient(lambda arrives=arrives, source=source: self._upload(job, arrives, source))
-        return job
+    def bring(self, spec: JobSpec) -> tuple[str, JobSpec]:
+        """Send what a job takes along; its id to come, and what to submit. Waits for a controller that is away.
 
-    def _upload(self, job: str, name: str, source: Path) -> None:
-        self._client.upload(job_path(job, "inputs", name), _pieces(source), source.stat().st_size)
+        Raises SpotsurferError, OSError.
+        """
+        job = str(self._patient(lambda: self._client.post("/v1/ids", {"name": spec.name}))["job"])
+        return job, self._patient(lambda: home.bring(self._client, spec))
 
-    def submit(self, bodies: Sequence[Body]) -> dict[str, SpotsurferError | None]:
-        """Make jobs, `{job, spec, modes}` of each, in few requests; by id, why one was refused. Waits for a controller."""
+    def submit(self, specs: Sequence[tuple[str, JobSpec]]) -> dict[str, SpotsurferError | None]:
+        """Make jobs in few requests; by id, why one was refused. Waits for a controller that is away."""
         told: dict[str, SpotsurferError | None] = {}
-        for at in range(0, len(bodies), BATCH):
-            batch = bodies[at : at + BATCH]
+        for at in range(0, len(specs), BATCH):
+            batch = specs[at : at + BATCH]
+            bodies = [{"job": job, "spec": spec_body(spec)} for job, spec in batch]
             try:
-                self._patient(lambda batch=batch: self._client.post("/v1/jobs", {"jobs": batch}))
-                told |= {str(body["job"]): None for body in batch}
+                self._patient(lambda bodies=bodies: self._client.post("/v1/jobs", {"jobs": bodies}))
+                told |= {str(body["job"]): None for body in bodies}
             except SpotsurferError:  # one of them is refused, or an earlier try was received and its answer lost
-                told |= {str(body["job"]): self._submit_one(body) for body in batch}
+                told |= {str(body["job"]): self._submit_one(body) for body in bodies}
+            made = [(spec, {"job": job, "number": 0}) for job, spec in batch if told[job] is None]
+            home.expect(self._client, made, start=False)
         return told
 
-    def _submit_one(self, body: Body) -> SpotsurferError | None:
+    def _submit_one(self, body: Json) -> SpotsurferError | None:
         try:
             self._patient(lambda: self._client.post("/v1/jobs", {"jobs": [body]}))
         except Conflict as e:
             with suppress(NotFound):
-                job = self._patient(lambda: self._client.get(job_path(str(body["job"]))))
-                if job["spec"]["tags"].get("workflow") == self._run:
+                there = self._patient(lambda: self._client.get(job_path(str(body["job"]))))
+                if there["spec"]["tags"].get("workflow") == self._run:
                     return None
             return e
         except SpotsurferError as e:
             return e
         return None
 
-    def states(self) -> dict[str, dict[str, Any]]:
-        """All jobs that the user may see, by their ids, in one request. Raises NoController."""
+    def states(self) -> dict[str, Json]:
+        """All jobs that the user may see, by their ids, in one request. Raises SpotsurferError."""
         return {str(row["id"]): row for row in self._client.get("/v1/brief")["jobs"]}
 
-    def results(self, job: str) -> list[str]:
-        """Names of a job's results. Raises NoController."""
-        return [str(row["path"]) for row in self._client.get(job_path(job, "outputs"))["outputs"]]
-
-    def result(self, job: str, name: str) -> Iterator[bytes]:
-        """One result in pieces. Raises NoController."""
-        return self._client.download(job_path(job, "outputs", name))
-
-    def stderr(self, job: str) -> bytes:
-        """The end of what a job told, which is what Snakemake said on its machine. Raises NoController."""
-        told, at = bytearray(), 0
-        while piece := self._client.data(job_path(job, "log/err"), offset=at, limit=PIECE_BYTES):
-            at += len(piece)
-            told = (told + piece)[-LOG_BYTES_MAX:]
-        return bytes(told)
+    def fetch(self, jobs: Sequence[str]) -> dict[str, str]:
+        """Bring ended jobs home; of each that is there "", else why it is not (yet). Raises SpotsurferError."""
+        done = home.deliver(self._client, jobs, wait=True)
+        return {job: "" if home.at_home(job) else done.troubles.get(job, "it is on its way") for job in jobs}
 
     def cancel(self, jobs: Iterable[str]) -> list[str]:
         """Cancel jobs; those that no controller could be told of."""
@@ -106,12 +96,3 @@ class Controller:
                     told = True
                 time.sleep(pause)
                 pause = min(2 * pause, PAUSE_MAX_SECONDS)
-
-
-def _pieces(source: Path) -> Iterator[bytes]:
-    with source.open("rb") as file:
-        while piece := file.read(PIECE_BYTES):
-            yield piece
-
-
-__all__ = ["Controller", "NoController", "SpotsurferError"]

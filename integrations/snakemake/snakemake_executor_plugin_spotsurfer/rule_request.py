@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from spotsurfer.model.job import MarketChoice
+
 NAME_MAX = 40
 _MEGABYTE = 10**6  # as Snakemake counts
-_MARKETS = ("spot-first", "spot", "on-demand")
 MEMORY_MIN_BYTES = 16 << 20
 
 
@@ -22,7 +23,7 @@ def named(rule: str) -> str:
 
 
 def resources(wanted: Mapping[str, Any], threads: int) -> dict[str, Any]:
-    """The part of a job's specification that a rule's resources and threads decide. Raises Unfit.
+    """The fields of a job's specification that a rule's resources and threads decide. Raises Unfit.
 
     `mem_mb` is megabytes, `mem_mb_per_cpu` the same for each thread, `runtime` minutes, `gpu` a number, `gpu_model` a chip.
     """
@@ -37,12 +38,16 @@ def resources(wanted: Mapping[str, Any], threads: int) -> dict[str, Any]:
     if minutes := _whole(wanted, "runtime"):
         spec["time_limit_seconds"] = minutes * 60.0
     if types := wanted.get("instance_types"):
-        spec["instance_types"] = str(types).split()
-    if market := wanted.get("market"):
-        if market not in _MARKETS:
-            raise Unfit(f"market is {market!r}, expected one of {', '.join(_MARKETS)}")
-        spec["market"] = market
+        spec["instance_types"] = tuple(str(types).split())
     return spec
+
+
+def market_of(word: str) -> MarketChoice:
+    """The markets that a word names; "" = the usual ones. Raises Unfit."""
+    try:
+        return MarketChoice(word or MarketChoice.SPOT_FIRST)
+    except ValueError:
+        raise Unfit(f"market is {word!r}, expected one of {', '.join(MarketChoice)}") from None
 
 
 def tags(run: str, rule: str, wildcards: str, inputs_bytes: int) -> dict[str, str]:
