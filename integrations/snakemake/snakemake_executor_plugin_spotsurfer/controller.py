@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -14,7 +15,7 @@ from spotsurfer.web.client import Client, Json, job_path
 from spotsurfer.web.submitting import spec_body
 
 T = TypeVar("T")
-BATCH = 500  # jobs in one request
+BATCH_BYTES = 4 << 20  # of one request; the controller takes twice as much
 PAUSE_SECONDS, PAUSE_MAX_SECONDS = 0.5, 10.0
 CANCEL_SECONDS = 30.0  # so long a cancelled workflow waits for a controller that is away
 
@@ -36,8 +37,7 @@ class Controller:
     def submit(self, specs: Sequence[tuple[str, JobSpec]]) -> dict[str, SpotsurferError | None]:
         """Make jobs in few requests; by id, why one was refused. Waits for a controller that is away."""
         told: dict[str, SpotsurferError | None] = {}
-        for at in range(0, len(specs), BATCH):
-            batch = specs[at : at + BATCH]
+        for batch in _batches(specs):
             bodies = [{"job": job, "spec": spec_body(spec)} for job, spec in batch]
             try:
                 self._patient(lambda bodies=bodies: self._client.post("/v1/jobs", {"jobs": bodies}))
@@ -96,3 +96,16 @@ class Controller:
                     told = True
                 time.sleep(pause)
                 pause = min(2 * pause, PAUSE_MAX_SECONDS)
+
+
+def _batches(specs: Sequence[tuple[str, JobSpec]]) -> Iterator[list[tuple[str, JobSpec]]]:
+    batch, total = list[tuple[str, JobSpec]](), 0
+    for job, spec in specs:
+        size = len(json.dumps(spec_body(spec)))
+        if batch and total + size > BATCH_BYTES:
+            yield batch
+            batch, total = [], 0
+        batch.append((job, spec))
+        total += size
+    if batch:
+        yield batch
