@@ -19,8 +19,8 @@ from support.tree import ROOT
 
 CLIENTS = Path(os.environ.get("SPOTSURFER_TEST_CLIENTS", "/opt/spotsurfer-clients"))
 HOST, MACHINE = CLIENTS / "host" / "bin", CLIENTS / "machine" / "bin"
-GENOMICS = Path(__file__).parent / "genomics"
 PLUGIN = ROOT / "integrations" / "snakemake"
+GENOMICS = PLUGIN / "example"
 SECONDS_MAX = 3000.0
 
 
