@@ -120,6 +120,8 @@ class NewJob:
     id: JobId | None = None
     modes: Mapping[str, int] = field(default_factory=dict)
     secrets: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    held: bool = False  # it waits until its user resumes it
+    number: int = 0  # of its submission; the service gives it
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +161,8 @@ class JobBrief:
     after: Sequence[str]  # what it still waits for
     machine: str  # the instance that it is on; "" = none
     home: str
+    market: str = ""
+    waits_for: str = ""  # the gate that it waits at, see `state.queue`; "never" = it can't pass any more
 
 
 @dataclass(frozen=True, slots=True)

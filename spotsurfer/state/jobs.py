@@ -39,6 +39,7 @@ from spotsurfer.model.snapshot import Held
 from spotsurfer.state import dependencies
 from spotsurfer.state.schema import attempt as A
 from spotsurfer.state.schema import job as J
+from spotsurfer.state.schema import meta
 
 
 def instant(text: str | None) -> datetime | None:
@@ -152,15 +153,26 @@ def add_job(connection: Connection, job: Job) -> Job:
 
 
 def add_jobs(connection: Connection, jobs: Sequence[Job]) -> list[Job]:
-    """Insert the jobs of one submission, with the next number for all; raises sqlalchemy.exc.IntegrityError."""
-    first, *others = jobs
-    after = select(func.coalesce(func.max(J.c.number), 0) + 1).scalar_subquery()
-    connection.execute(insert(J).values(**{**job_to_row(first), "number": after}))
-    number = connection.execute(select(J.c.number).where(J.c.id == first.id)).scalar_one()
+    """Insert the jobs of one submission, with their number or the next one; raises sqlalchemy.exc.IntegrityError."""
+    number = jobs[0].number or next_number(connection)
     numbered = [replace(job, number=number) for job in jobs]
-    if others:
-        connection.execute(insert(J), [job_to_row(job) for job in numbered[1:]])
+    connection.execute(insert(J), [job_to_row(job) for job in numbered])
     return numbered
+
+
+NUMBER = "number"  # in `meta`: the newest that was given
+
+
+def next_number(connection: Connection) -> int:
+    """A number that no submission has, nor will have: what it is for may fail."""
+    used = connection.execute(select(func.coalesce(func.max(J.c.number), 0))).scalar_one()
+    given = connection.execute(select(meta.c.value).where(meta.c.key == NUMBER)).scalar_one_or_none()
+    number = max(used, int(given or 0)) + 1
+    if given is None:
+        connection.execute(insert(meta).values(key=NUMBER, value=str(number)))
+    else:
+        connection.execute(update(meta).where(meta.c.key == NUMBER).values(value=str(number)))
+    return number
 
 
 def add_attempt(connection: Connection, attempt: Attempt) -> None:

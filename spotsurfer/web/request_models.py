@@ -60,9 +60,10 @@ class HomeBody(Asked):
 
 
 class NewJobBody(SubmitBody):
-    """`job`: the id that its inputs were uploaded under; "" = it gets one."""
+    """`job`: the id that its inputs were uploaded under; "" = it gets one. `held`: it waits until its user resumes it."""
 
     job: Annotated[str, Field(pattern=f"^({JOB_ID.pattern})?$")] = ""
+    held: bool = False
 
 
 class SubmitManyBody(Asked):

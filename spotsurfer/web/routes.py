@@ -80,7 +80,7 @@ def submit(job: NewJobPath, body: SubmitBody, service: Controller, request: Requ
 @router.post("/jobs", status_code=201, tags=["submit"])
 def submit_many(body: SubmitManyBody, service: Controller, request: Request, who: Who) -> m.SubmittedManyOut:
     """Make all these jobs, or none. What must come before one of them may name another one of them."""
-    new = [NewJob(_checked(x, request, who), JobId(x.job) if x.job else None, x.modes, x.opened()) for x in body.jobs]
+    new = [NewJob(_checked(x, request, who), JobId(x.job) if x.job else None, x.modes, x.opened(), x.held) for x in body.jobs]
     return m.SubmittedManyOut(jobs=[m.SubmittedOut.of(x) for x in service.submit_many(new)])
 
 

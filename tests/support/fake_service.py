@@ -101,6 +101,7 @@ def _brief(status: JobStatus) -> JobBrief:
             spec.after,
             str((here and here.instance) or ""),
             "",
+            str(spec.market),
         ),
     )
 

@@ -22,7 +22,7 @@ from spotsurfer_wire.sealed_objects import Secrets
 from spotsurfer_wire.store.port import FileStore, StoreError, StoreFull
 from sqlalchemy import Engine
 
-from spotsurfer.controller.jobs.batches import of_task, resolved, rows_of
+from spotsurfer.controller.jobs.batches import numbered, of_task, resolved, rows_of
 from spotsurfer.controller.jobs.secrets import Vault
 from spotsurfer.controller.machines.store_credentials import inputs_of
 from spotsurfer.core.scheduling import placement
@@ -125,6 +125,8 @@ class Submission:
             raise Conflict(f"job {gone} was given up while it was submitted: submit it again")
         with self.engine.connect() as connection:
             conditions = resolved(connection, jobs, within)
+        with self.engine.begin() as connection:
+            jobs = {id: numbered(one, rows.next_number(connection)) for id, one in jobs.items()}
         try:
             with ThreadPoolExecutor(WRITERS) as pool:
                 list(pool.map(partial(self._store_one, owner), jobs, jobs.values(), bags))
@@ -132,7 +134,7 @@ class Submission:
             raise store_trouble(e) from e
         now = self.clock.now()
         with self.engine.begin() as connection:
-            made = [rows.add_jobs(connection, rows_of(id, one.spec, now, owner)) for id, one in jobs.items()]
+            made = [rows.add_jobs(connection, rows_of(id, one.spec, now, owner, one)) for id, one in jobs.items()]
             waits = [(job, of_task(some, job.task)) for added, some in zip(made, conditions, strict=True) for job in added]
             dependencies.add(connection, waits)
             told = [Moment(now, job.id, None, str(Kind.SUBMITTED), _said(job.spec)) for job, _ in waits]
