@@ -82,7 +82,7 @@ def results(folder: Path) -> dict[str, str]:
 
 
 @contextmanager
-def bench(path: Path, folder: Path, *, reclaim_seconds: int = 60, notice_seconds: int = 10, boxes: int = 8) -> Iterator[Bench]:
+def bench(path: Path, folder: Path, reclaim_seconds: int = 60, notice_seconds: int = 10, boxes: int = 8) -> Iterator[Bench]:
     """A controller whose spot boxes are all reclaimed together, again and again."""
     path.mkdir(parents=True, exist_ok=True)
     plot = path / "scenario.toml"
