@@ -28,9 +28,9 @@ def bring(client: Client, spec: JobSpec, tell: Callable[[str], None] = lambda _:
     """Send what the store lacks of `spec.home`; the specification to submit, for any number of jobs.
 
     `tell` hears how much is sent. A specification without a home comes back as it is. Raises InputMissing, JobFileError, and
-    the controller's errors.
+    the controller's errors. A folder that machines see, too, stays where it is.
     """
-    if not spec.home:
+    if not spec.home or _is_shared(client, spec):
         return spec
     home, book = Path(spec.home), book or Book()
     exclude = spec.home_exclude or USUAL_EXCLUDE
@@ -42,6 +42,13 @@ def bring(client: Client, spec: JobSpec, tell: Callable[[str], None] = lambda _:
         _send(client, spec.home, found, tell)
         client.upload(_place(spec.home, name), iter([tree]), len(tree))
     return replace(spec, home_tree=name, home_exclude=exclude)
+
+
+def _is_shared(client: Client, spec: JobSpec) -> bool:
+    """Whether machines have the folder: a mount of the job's, or one that the operator named."""
+    if any(f"{spec.home}/".startswith(f"{m.target.rstrip('/')}/") for m in spec.mounts):
+        return True
+    return bool(client.post("/v1/homes/lacks", {"home": spec.home, "digests": []})["shared"])
 
 
 def _digested(found: list[Found], home: Path, book: Book) -> list[Found]:
@@ -91,7 +98,7 @@ def _lacks(client: Client, home: str, digests: list[str]) -> list[str]:
 
 
 def _place(home: str, sha256: str) -> str:
-    return f"/v1/homes/files/{sha256}?{urlencode({'home': home})}"
+    return f"/v1/homes/files?{urlencode({'home': home, 'sha256': sha256})}"
 
 
 def _pieces(source: Path, entry: HomeEntry) -> Iterator[bytes]:

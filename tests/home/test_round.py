@@ -1,4 +1,4 @@
-"""A folder goes to a job's machine and comes home: what is sent, what is laid out, what comes back, what is never overwritten."""
+"""A folder goes to a job's machine and comes home: what is sent, laid out, brought back, and what is never overwritten."""
 
 from __future__ import annotations
 

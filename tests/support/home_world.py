@@ -103,12 +103,13 @@ class HomeWorld:
 
     def post(self, path: str, body: Json) -> Json:
         self.before(f"POST {path}")
-        return {"lacks": self.homes.home_lacks(body["home"], body["digests"], OWNER)}
+        lacks = self.homes.home_lacks(body["home"], body["digests"], OWNER)
+        return {"lacks": lacks, "shared": self.homes.shares_home(body["home"])}
 
     def upload(self, path: str, pieces: Iterator[bytes], size: int) -> None:
         self.before(f"PUT {path}")
-        parts = urlsplit(path)
-        self.homes.upload_home(parse_qs(parts.query)["home"][0], parts.path.rpartition("/")[2], pieces, size, OWNER)
+        query = parse_qs(urlsplit(path).query)
+        self.homes.upload_home(query["home"][0], query["sha256"][0], pieces, size, OWNER)
         self.sent.append(path)
 
     def framed(self, path: str, **place: int) -> tuple[list[tuple[Json, bytes]], Json]:

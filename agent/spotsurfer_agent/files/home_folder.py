@@ -24,12 +24,18 @@ from spotsurfer_agent.host import root_fs
 
 THREADS = 8
 
+
+def lies_on_share(spec: Spec) -> bool:
+    """Whether the folder is below a shared file system that the job sees under the same path: both sides have it."""
+    return any(f"{spec.home}/".startswith(f"{s.target.rstrip('/')}/") for s in spec.shares if s.target.startswith("/"))
+
+
 # ---- Before the first start
 
 
 def place(store: FileStore, spec: Spec, scratch: str) -> None:
     """Lay the tree out in the job's empty folder. Raises FilesError("input"), StoreError."""
-    if not spec.home_tree:
+    if not spec.home or lies_on_share(spec):
         return
     tree, root = read_tree(store, spec), Path(scratch, WORK)
     if why := home_tree.problem(tree):
@@ -63,11 +69,12 @@ def _lay_out(store: FileStore, spec: Spec, tree: HomeTree, root: Path) -> None:
 
 def read_tree(store: FileStore, spec: Spec) -> HomeTree:
     """What the job began with. Raises FilesError("input"), StoreError."""
-    if not spec.home_tree:
+    name = (store.get(object_keys.home_tree_key(spec.job)) or spec.home_tree.encode()).decode(errors="replace")
+    if not name:
         return HomeTree()
-    data = store.get(object_keys.home_file_key(spec.home_scope, spec.home_tree))
+    data = store.get(object_keys.home_file_key(spec.home_scope, name))
     try:
-        if data is None or hashlib.sha256(data).hexdigest() != spec.home_tree:
+        if data is None or hashlib.sha256(data).hexdigest() != name:
             raise ProtocolError("it is not in the store, or damaged")
         return json_codec.decode(HomeTree, data)
     except ProtocolError as e:
@@ -91,8 +98,8 @@ def _digest(path: Path) -> str:
 
 
 def publish(store: FileStore, spec: Spec, attempt: int, scratch: str) -> None:
-    """Send what the job changed: the files, then the list. Raises StoreError, FilesError("output")."""
-    if not spec.home:
+    """Send what the job changed: the files, then the list; nothing of a rehearsal. Raises StoreError, FilesError("output")."""
+    if not spec.home or spec.rehearses or lies_on_share(spec):
         return
     root, own = Path(scratch, WORK), {*spec.inputs, *(f.to for f in spec.fetches)}
     try:
