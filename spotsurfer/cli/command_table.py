@@ -58,6 +58,9 @@ TABLE = {
         "home": "Bring home what jobs made of folders of this host, and say what is still awaited."
     },
     "spotsurfer.cli.commands.hint": {"hint": "For a job's own script: tell its stage, or ask for a checkpoint."},
+    "spotsurfer.cli.commands.slurm": {
+        "slurm": "Slurm's commands (sbatch, squeue …) for programs that submit to Slurm: put them into a folder."
+    },
     "spotsurfer.cli.commands.init": {
         "init": "Write a configuration with all keys, Terraform's modules, a systemd unit, files for monitoring."
     },

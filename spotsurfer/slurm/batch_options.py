@@ -1,4 +1,4 @@
-"""What a submission asks for: the options of `sbatch` and `srun`, from the command line, the environment and the script. Pure."""
+"""What a submission asks for: options of `sbatch` and `srun` from command line, environment and script. Pure."""
 
 from __future__ import annotations
 
@@ -120,10 +120,8 @@ def _signal(text: str) -> Fields:
 
 def _gpus(text: str) -> Fields:
     """`2`, `a100:2`, `a100`: of --gpus and its likes."""
-    kind, _, count = (
-        text.rpartition(":") if re.search(r":?\d+$", text) and text.rpartition(":")[2].isdigit() else (text, "", "1")
-    )
-    return {"gpus": int(count), "gpu": kind}
+    kind, _, count = text.rpartition(":")
+    return {"gpus": int(count), "gpu": kind} if count.isdigit() else {"gpus": 1, "gpu": text}
 
 
 def _gres(text: str) -> Fields:
@@ -265,7 +263,7 @@ def read_batch(
     if inside.words:
         raise Refused(f"sbatch: error: Invalid directive found in batch script: {inside.words[0]}", WRONG)
     variables = [(option, environment[name]) for name, option in VARIABLES.items() if name in environment]
-    groups = [inside.options, variables, called.options]
+    groups: list[Sequence[tuple[str, str | None]]] = [inside.options, variables, called.options]
     fields = Fields()
     for options in groups:
         fields |= _fields(grammar.program, options, now)
@@ -344,8 +342,9 @@ def check_script(text: bytes) -> str:
         said = "Batch script contains only whitespace!"
     elif not text.startswith(b"#!"):
         said = (
-            "This does not look like a batch script.  The first\nsbatch: error: line must start with #! followed by the path to "
-            "an interpreter.\nsbatch: error: For instance: #!/bin/sh"
+            "This does not look like a batch script.  The first\n"
+            "sbatch: error: line must start with #! followed by the path to an interpreter.\n"
+            "sbatch: error: For instance: #!/bin/sh"
         )
     elif b"\0" in text:
         said = "The SLURM controller does not allow scripts that\nsbatch: error: contain a NULL character '\\0'."

@@ -1,4 +1,4 @@
-"""What `squeue` and `sacct` share: rows of jobs from the controller, those that are wanted, and pending tasks of an array as one."""
+"""What `squeue` and `sacct` share: rows of jobs, those that are wanted, and pending tasks of an array as one line."""
 
 from __future__ import annotations
 

@@ -28,11 +28,11 @@ class Folders(Home):
 
         return bring(client, spec)
 
-    def expect(self, client: Client, views: Sequence[Json]) -> None:
+    def expect(self, client: Client, spec: JobSpec, made: Json) -> None:
         """Note the jobs; a courier of the user's is started."""
         from spotsurfer.home import expect
 
-        expect(client, views)
+        expect(client, [(spec, made)])
 
     def deliver(self, client: Client, wait: bool = False) -> None:
         """Bring home what has ended."""

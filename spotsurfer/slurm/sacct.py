@@ -1,4 +1,4 @@
-"""`sacct`: what became of jobs, ended ones too. A job has a row of its own and, once it began, one of its script, `ID.batch`."""
+"""`sacct`: what became of jobs. A job has a row of its own and, once it began, one of its script, `ID.batch`."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from spotsurfer.slurm.batch_options import CONFIGURATION, SBATCH, Batch, check_s
 from spotsurfer.slurm.dependencies import PROBLEM, read_dependency
 from spotsurfer.slurm.files import Names, file_name, usual
 from spotsurfer.slurm.listing import DETAILS, fetch
+from spotsurfer.slurm.named_paths import ROOT, home_of
 from spotsurfer.slurm.options import Refused
 from spotsurfer.slurm.rows import ENDED, Row
 from spotsurfer.slurm.site import Site, user_name
@@ -29,7 +30,7 @@ from spotsurfer.slurm.start_script import (
     exported,
     slurm_variables,
 )
-from spotsurfer.slurm.values import read_tasks, show_time
+from spotsurfer.slurm.values import show_time
 from spotsurfer.web.client import Json
 from spotsurfer.web.submitting import spec_body
 
@@ -61,7 +62,7 @@ def sbatch(words: Sequence[str], site: Site) -> Iterator[str]:
         return
     spec = site.home.bring(site.client, spec)
     made = _submit(site, spec, asked.batch.hold)
-    site.home.expect(site.client, views(made, spec))
+    site.home.expect(site.client, spec, made)
     if asked.batch.parsable:
         yield str(made["number"])
     elif not asked.batch.quiet:
@@ -122,6 +123,7 @@ def specification(asked: Asked, site: Site) -> JobSpec:
         "folder": folder,
         "input": batch.input,
     }
+    home, named = home_of(folder, asked.script, site.environment.get(ROOT, "")) if Path(folder).is_dir() else ("", ())
     more: dict[str, Any] = {"licences": dict(batch.licences)} if batch.licences else {}
     if batch.signal:
         more |= {"warn_signal": batch.signal, "warn_seconds": float(batch.signal_seconds)}
@@ -140,7 +142,8 @@ def specification(asked: Asked, site: Site) -> JobSpec:
         after=read_dependency(batch.dependency),
         begin=batch.begin.isoformat() if batch.begin and batch.begin > site.now else "",
         time_limit_seconds=None if batch.limit is None else float(batch.limit),
-        home=folder if Path(folder).is_dir() else "",
+        home=home,
+        home_files=named,
         stdout=output,
         stderr=error if error != output else "",
         output_append=bool(batch.append),
@@ -152,14 +155,6 @@ def clean_name(text: str) -> str:
     """A name as the controller takes it: other letters than its own become "-", and 40 of them are kept."""
     kept = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in text).lstrip("._-")[:40]
     return kept if NAME.fullmatch(kept) else "job"
-
-
-def views(made: Json, spec: JobSpec) -> list[Json]:
-    """The jobs or tasks that were made, as far as those need to know who bring them home."""
-    one = {"id": made["job"], "number": made["number"], "task": None, "owner": user_name(), "spec": spec_body(spec)}
-    if not spec.array:
-        return [one]
-    return [one | {"id": f"{made['job']}-{n}", "task": n} for n in read_tasks(spec.array.partition("%")[0])]
 
 
 # ---- Submission

@@ -43,9 +43,8 @@ def scancel(words: Sequence[str], site: Site) -> Iterator[str]:
     told = given.has("verbose")
     for row in rows:
         if told:
-            sys.stderr.write(
-                f"scancel: {'Terminating' if signal in ('', 'KILL') else 'Signal ' + signal + ' to'} job {row.slurm_id}\n"
-            )
+            what = "Terminating" if signal in ("", "KILL") else f"Signal {signal} to"
+            sys.stderr.write(f"scancel: {what} job {row.slurm_id}\n")
         _end(site, row, signal, told)
 
 

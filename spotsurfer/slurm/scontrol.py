@@ -79,11 +79,11 @@ def _show_jobs(names: Sequence[str], site: Site, one_line: bool) -> Iterator[str
     if not rows:
         yield "No jobs in the system"
     for entry in entries(rows, site.client):
-        text = job_text(entry, site)
+        text = job_text(entry)
         yield " ".join(line.strip() for line in text.splitlines()) + " " if one_line else f"{text}\n"
 
 
-def job_text(entry: Entry, site: Site) -> str:
+def job_text(entry: Entry) -> str:
     """All that is known of a job, as `scontrol show job` prints it."""
     row, b, spec = entry.row, entry.row.brief, entry.job["spec"]
     started, ended = row.started, row.ended_at
@@ -195,7 +195,7 @@ def _read(text: str) -> list[JobIds]:
 def _changes(verb: str) -> Callable[[Sequence[str], Site, bool], Iterator[str]]:
     def run(words: Sequence[str], site: Site, _one_line: bool) -> Iterator[str]:
         said = list[str]()
-        for word in (part for word in words for part in re.split(r",(?![^\[]*\])", word)):
+        for word in re.split(r",(?![^\[]*\])", ",".join(words)):
             said += [f"{why} for job {word}" for why in _change(verb, word, site)]
         if said:
             tail = [f"slurm_suspend error: {said[-1].rpartition(' for job ')[0]}"] if verb in ("hold", "release") else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -27,8 +27,8 @@ class Home:
         """Send the folder that a job works in; the specification to submit."""
         return spec
 
-    def expect(self, client: Client, views: Sequence[Json]) -> None:
-        """Note submitted jobs, so that their files and output come home."""
+    def expect(self, client: Client, spec: JobSpec, made: Json) -> None:
+        """Note what was submitted, and the controller's answer, so that files and output come home."""
 
     def deliver(self, client: Client, wait: bool = False) -> None:
         """Bring home what has ended."""

@@ -88,28 +88,103 @@ GPUS: Field = ("TRES_PER_NODE", lambda e: f"gres:gpu:{e.row.brief['gpus']}" if e
 NOTHING: Field = ("RESERVATION", _same("(null)"))
 
 LETTERS: dict[str, Field] = {
-    "a": ACCOUNT, "A": ("JOBID", lambda e: str(e.raw)), "b": GPUS, "B": ("EXEC_HOST", lambda e: e.row.node or "n/a"),
-    "c": ("MIN_CPUS", CPUS[1]), "C": CPUS, "d": ("MIN_TMP_DISK", _same("0")), "D": NODES, "e": END, "E": DEPENDENCY,
-    "f": ("FEATURES", _same("(null)")), "F": ARRAY_ID, "g": ("GROUP", lambda e: e.row.group), "G": ("GROUP", lambda e: e.row.gid),
-    "h": ("OVER_SUBSCRIBE", _same("OK")), "H": ("SOCKETS_PER_NODE", _same("*")), "i": JOB_ID,
-    "I": ("CORES_PER_SOCKET", _same("*")), "j": NAME, "J": ("THREADS_PER_CORE", _same("*")), "k": COMMENT, "K": TASK, "l": LIMIT,
-    "L": LEFT, "m": MEMORY, "M": TIME, "n": ("REQ_NODES", _same("")), "N": NODE, "o": COMMAND, "O": ("CONTIGUOUS", _same("0")),
-    "p": ("PRIORITY", _same("0.00000000023283")), "P": PARTITION, "q": QOS, "Q": PRIORITY, "r": REASON, "R": WHERE, "s": ("", _same("")),
-    "S": STARTED, "t": SHORT_STATE, "T": STATE, "u": USER, "U": UID, "v": NOTHING, "V": SUBMITTED, "w": ("WCKEY", _same("(null)")),
-    "W": LICENCES, "x": ("EXC_NODES", _same("")), "X": ("CORE_SPEC", _same("N/A")), "y": NICE, "Y": ("SCHEDNODES", _same("(null)")),
-    "z": ("S:C:T", _same("*:*:*")), "Z": FOLDER,
-}  # fmt: skip
+    "a": ACCOUNT,
+    "A": ("JOBID", lambda e: str(e.raw)),
+    "b": GPUS,
+    "B": ("EXEC_HOST", lambda e: e.row.node or "n/a"),
+    "c": ("MIN_CPUS", CPUS[1]),
+    "C": CPUS,
+    "d": ("MIN_TMP_DISK", _same("0")),
+    "D": NODES,
+    "e": END,
+    "E": DEPENDENCY,
+    "f": ("FEATURES", _same("(null)")),
+    "F": ARRAY_ID,
+    "g": ("GROUP", lambda e: e.row.group),
+    "G": ("GROUP", lambda e: e.row.gid),
+    "h": ("OVER_SUBSCRIBE", _same("OK")),
+    "H": ("SOCKETS_PER_NODE", _same("*")),
+    "i": JOB_ID,
+    "I": ("CORES_PER_SOCKET", _same("*")),
+    "j": NAME,
+    "J": ("THREADS_PER_CORE", _same("*")),
+    "k": COMMENT,
+    "K": TASK,
+    "l": LIMIT,
+    "L": LEFT,
+    "m": MEMORY,
+    "M": TIME,
+    "n": ("REQ_NODES", _same("")),
+    "N": NODE,
+    "o": COMMAND,
+    "O": ("CONTIGUOUS", _same("0")),
+    "p": ("PRIORITY", _same("0.00000000023283")),
+    "P": PARTITION,
+    "q": QOS,
+    "Q": PRIORITY,
+    "r": REASON,
+    "R": WHERE,
+    "s": ("", _same("")),
+    "S": STARTED,
+    "t": SHORT_STATE,
+    "T": STATE,
+    "u": USER,
+    "U": UID,
+    "v": NOTHING,
+    "V": SUBMITTED,
+    "w": ("WCKEY", _same("(null)")),
+    "W": LICENCES,
+    "x": ("EXC_NODES", _same("")),
+    "X": ("CORE_SPEC", _same("N/A")),
+    "y": NICE,
+    "Y": ("SCHEDNODES", _same("(null)")),
+    "z": ("S:C:T", _same("*:*:*")),
+    "Z": FOLDER,
+}
 NAMES: dict[str, Field] = {
-    "account": ACCOUNT, "arrayjobid": ARRAY_ID, "arraytaskid": TASK, "command": COMMAND, "comment": COMMENT,
-    "cpus-per-task": ("CPUS_PER_TASK", CPUS[1]), "dependency": DEPENDENCY, "endtime": END,
-    "exit_code": ("EXIT_CODE", lambda e: e.row.exit.partition(":")[0]), "groupid": LETTERS["G"], "groupname": LETTERS["g"],
-    "jobarrayid": JOB_ID, "jobid": LETTERS["A"], "licenses": LICENCES, "mincpus": LETTERS["c"], "minmemory": MEMORY,
-    "name": NAME, "nice": NICE, "nodelist": NODE, "numcpus": CPUS, "numnodes": NODES, "numtasks": ("TASKS", _same("1")),
-    "partition": PARTITION, "priority": LETTERS["p"], "prioritylong": PRIORITY, "qos": QOS, "reason": REASON, "reasonlist": WHERE,
-    "starttime": STARTED, "state": STATE, "statecompact": SHORT_STATE, "stderr": ("STDERR", lambda e: e.error),
-    "stdout": ("STDOUT", lambda e: e.output), "submittime": SUBMITTED, "timeleft": LEFT, "timelimit": LIMIT, "timeused": TIME,
-    "tres-alloc": ("TRES_ALLOC", lambda e: e.row.resources), "tres-per-node": GPUS, "userid": UID, "username": USER, "workdir": FOLDER,
-}  # fmt: skip
+    "account": ACCOUNT,
+    "arrayjobid": ARRAY_ID,
+    "arraytaskid": TASK,
+    "command": COMMAND,
+    "comment": COMMENT,
+    "cpus-per-task": ("CPUS_PER_TASK", CPUS[1]),
+    "dependency": DEPENDENCY,
+    "endtime": END,
+    "exit_code": ("EXIT_CODE", lambda e: e.row.exit.partition(":")[0]),
+    "groupid": LETTERS["G"],
+    "groupname": LETTERS["g"],
+    "jobarrayid": JOB_ID,
+    "jobid": LETTERS["A"],
+    "licenses": LICENCES,
+    "mincpus": LETTERS["c"],
+    "minmemory": MEMORY,
+    "name": NAME,
+    "nice": NICE,
+    "nodelist": NODE,
+    "numcpus": CPUS,
+    "numnodes": NODES,
+    "numtasks": ("TASKS", _same("1")),
+    "partition": PARTITION,
+    "priority": LETTERS["p"],
+    "prioritylong": PRIORITY,
+    "qos": QOS,
+    "reason": REASON,
+    "reasonlist": WHERE,
+    "starttime": STARTED,
+    "state": STATE,
+    "statecompact": SHORT_STATE,
+    "stderr": ("STDERR", lambda e: e.error),
+    "stdout": ("STDOUT", lambda e: e.output),
+    "submittime": SUBMITTED,
+    "timeleft": LEFT,
+    "timelimit": LIMIT,
+    "timeused": TIME,
+    "tres-alloc": ("TRES_ALLOC", lambda e: e.row.resources),
+    "tres-per-node": GPUS,
+    "userid": UID,
+    "username": USER,
+    "workdir": FOLDER,
+}
 
 
 USAGE = """Usage: squeue [-A account] [--clusters names] [-i seconds] [--job jobid]
@@ -127,14 +202,13 @@ def squeue(words: Sequence[str], site: Site) -> Iterator[str]:
     if given.has("version"):
         yield site.version
         return
-    keep = _filter(given, site)
+    keep = _filter(given)
     prefix, columns = _columns(given)
     if given.has("long"):
         yield site.now.astimezone().strftime("%a %b %d %H:%M:%S %Y")
     rows = fetch(site, ended=keep.ended)
-    if len(keep.ids) == 1 and not any(r.number == keep.ids[0].number for r in rows):
-        if keep.ended or not wanted(fetch(site, ended=True), keep.ids):
-            raise Refused("slurm_load_jobs error: Invalid job id specified")
+    if len(keep.ids) == 1 and not wanted(rows, keep.ids) and not wanted(fetch(site, ended=True), keep.ids):
+        raise Refused("slurm_load_jobs error: Invalid job id specified")
     found = entries([r for r in wanted(rows, keep.ids) if keep.takes(r)], site.client, given.has("array"))
     if given.has("json"):
         yield as_json(found, site)
@@ -171,7 +245,7 @@ class Filter:
         return row.state in self.states and all(known is None or value in known for known, value in asked)
 
 
-def _filter(given: Given, site: Site) -> Filter:
+def _filter(given: Given) -> Filter:
     spare = iter(given.words)
     values: dict[str, str] = {}
     for name, value in given.options:

@@ -37,8 +37,7 @@ def srun(words: Sequence[str], site: Site) -> Iterator[str]:
     spec = replace(spec, stdout=spec.stdout if batch.output else "", stderr=spec.stderr if batch.error else "")
     spec = site.home.bring(site.client, spec)
     made = site.client.post("/v1/jobs", {"jobs": [{"spec": spec_body(spec)}]})["jobs"][0]
-    view = {"id": made["job"], "number": made["number"], "task": None, "owner": "", "spec": spec_body(spec)}
-    site.home.expect(site.client, [view])
+    site.home.expect(site.client, spec, made)
     try:
         code = _follow(site, made, batch)
     except KeyboardInterrupt:

@@ -39,14 +39,19 @@ while [ $# -gt 0 ]; do
     *) break;;
   esac
   case $key in
-    -o|--output) out=$value;; -e|--error) err=$value;; -i|--input) in=$value;; -D|--chdir) dir=$value;; --open-mode) mode=$value;;
-    -l|--label) label=1;;
-    -n|--ntasks) [ "$value" = 1 ] || { echo "srun: error: Unable to create step for job $SLURM_JOB_ID: More processors requested than permitted" >&2; exit 1; };;
+    -o|--output) out=$value;; -e|--error) err=$value;; -i|--input) in=$value;; -D|--chdir) dir=$value;;
+    --open-mode) mode=$value;; -l|--label) label=1;;
+    -n|--ntasks) [ "$value" = 1 ] || {
+      echo "srun: error: Unable to create step for job $SLURM_JOB_ID: More processors requested than permitted" >&2; exit 1; };;
     -V|--version) echo "slurm-wlm 22.05.8"; exit 0;;
   esac
 done
 [ $# -gt 0 ] || { echo "srun: fatal: No command given to execute." >&2; exit 1; }
-name() { printf %s "$1" | sed -e "s/%j/$SLURM_JOB_ID/g; s/%J/$SLURM_JOB_ID.0/g; s/%A/${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}/g; s/%a/${SLURM_ARRAY_TASK_ID:-4294967294}/g; s/%t/0/g; s/%n/0/g; s/%s/0/g; s/%u/$SLURM_JOB_USER/g; s/%x/$SLURM_JOB_NAME/g; s/%N/$SLURMD_NODENAME/g"; }
+name() {
+  printf %s "$1" | sed -e "s/%j/$SLURM_JOB_ID/g; s/%J/$SLURM_JOB_ID.0/g; s/%A/${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}/g" \
+    -e "s/%a/${SLURM_ARRAY_TASK_ID:-4294967294}/g; s/%[tns]/0/g; s/%u/$SLURM_JOB_USER/g; s/%x/$SLURM_JOB_NAME/g" \
+    -e "s/%N/$SLURMD_NODENAME/g"
+}
 [ -z "$dir" ] || cd "$dir" || exit 1
 export SLURM_STEP_ID=0 SLURM_STEPID=0 SLURM_STEP_NUM_TASKS=1 SLURM_STEP_NUM_NODES=1 SLURM_STEP_TASKS_PER_NODE=1
 export SLURM_STEP_NODELIST="$SLURM_JOB_NODELIST" SLURM_NTASKS=1 SLURM_NPROCS=1 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0
@@ -54,7 +59,10 @@ export SLURM_STEP_NODELIST="$SLURM_JOB_NODELIST" SLURM_NTASKS=1 SLURM_NPROCS=1 S
 case $mode in a*) to='>>';; *) to='>';; esac
 if [ -n "$out" ]; then eval "exec $to \"\$(name \"\$out\")\""; [ -n "$err" ] || exec 2>&1; fi
 [ -z "$err" ] || eval "exec 2$to \"\$(name \"\$err\")\""
-if [ -n "$label" ]; then { "$@"; echo $? > "${TMPDIR:-/tmp}/srun.$$"; } | sed 's/^/0: /'; exit "$(cat "${TMPDIR:-/tmp}/srun.$$")"; fi
+if [ -n "$label" ]; then
+  { "$@"; echo $? > "/tmp/srun.$$"; } | sed 's/^/0: /'
+  exit "$(cat "/tmp/srun.$$")"
+fi
 "$@"
 code=$?
 [ $code -eq 0 ] || echo "srun: error: $SLURMD_NODENAME: task 0: Exited with exit code $code" >&2
@@ -72,7 +80,8 @@ if [ -n "$SPOTSURFER_TASK" ]; then
   SLURM_JOB_ID=$(( (SPOTSURFER_TASK + 1) * 10000000 + SPOTSURFER_NUMBER ))
 fi
 SLURMD_NODENAME=$(uname -n)
-export SLURM_JOB_ID SLURM_JOBID=$SLURM_JOB_ID SLURMD_NODENAME SLURM_JOB_NODELIST=$SLURMD_NODENAME SLURM_NODELIST=$SLURMD_NODENAME
+export SLURM_JOB_ID SLURM_JOBID=$SLURM_JOB_ID
+export SLURMD_NODENAME SLURM_JOB_NODELIST=$SLURMD_NODENAME SLURM_NODELIST=$SLURMD_NODENAME
 export SLURM_TOPOLOGY_ADDR=$SLURMD_NODENAME SLURM_TOPOLOGY_ADDR_PATTERN=node SLURM_TASK_PID=$$ HOSTNAME=$SLURMD_NODENAME
 spool=$(mktemp -d "/tmp/slurm-$SLURM_JOB_ID.XXXXXX") || exit 1
 mkdir "$spool/bin" && printf %s "$srun" > "$spool/bin/srun" && printf %s "$script" > "$spool/slurm_script" || exit 1
@@ -178,7 +187,7 @@ class Start:
 
     def text(self) -> str:
         """The shell script."""
-        exports = [f"export {name}={quoted(value)}" for name, value in (self.variables | dict(self.own)).items()]
+        exports = [f"export {name}={quoted(value)}" for name, value in {**self.variables, **self.own}.items()]
         words = " ".join(map(quoted, self.arguments))
         given = [f"srun={quoted(SRUN)}", f"script={quoted(self.script)}"]
         run = f'exec "$spool/slurm_script" {words} < {quoted(self.input or "/dev/null")}'

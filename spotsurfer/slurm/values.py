@@ -124,7 +124,7 @@ def read_memory(text: str) -> int:
     if not found:
         raise ValueError(text)
     count, unit = int(found[1]), (found[2] or "m").upper()
-    in_bytes = count * KIB ** (LETTERS.index(unit) + 1)
+    in_bytes = count << 10 * (LETTERS.index(unit) + 1)
     return -(-in_bytes // (1 << 20)) << 20
 
 
