@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -90,15 +90,6 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def in_order(changes: Iterable[HomeChange]) -> list[HomeChange]:
-    """Removals and folders first, then all else by the time when the job wrote it.
-
-    Programs that wait for one file (a sign that all is done) find everything that was written before it.
-    """
-    kinds = {GONE: 0, FOLDER: 1}
-    return sorted(changes, key=lambda c: (kinds.get(c.now.kind, 2), c.now.mtime_ns if c.now.kind in (FILE, LINK) else 0))
-
-
 class Arrival:
     """One job's changes on their way into the folder `home`. `fetch` gives the bytes of a file."""
 
@@ -109,7 +100,7 @@ class Arrival:
     def run(self, changes: list[HomeChange], placed: set[str], note: Callable[[list[str]], None]) -> None:
         """Place all but what is `placed` already; `note` hears of what was placed since. Raises OSError, StoreDamaged."""
         fresh: list[str] = []
-        for change in in_order(changes):
+        for change in changes:
             path = change.now.path
             if path in placed:
                 continue

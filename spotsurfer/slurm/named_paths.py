@@ -1,4 +1,4 @@
-"""What a batch script names of a tree that many jobs share, as workflow programs lay them out: one folder for each task, links to others."""
+"""What a batch script names of the tree around its folder, as workflow programs lay it out: a folder for each task, links to others."""
 
 from __future__ import annotations
 

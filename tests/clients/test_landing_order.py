@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from spotsurfer_wire.home_tree import FILE, FOLDER, GONE, LINK, HomeChange, HomeEntry
+import time
+from pathlib import Path
 
-from spotsurfer.home.arrival import in_order
+from spotsurfer_agent.files.home_folder import changes
+from spotsurfer_wire.home_tree import FILE, HomeEntry, HomeTree
 
 
-def test_what_was_written_last_lands_last() -> None:
-    entries = [
-        HomeEntry(".exitcode", FILE, mtime_ns=9),
-        HomeEntry("old", GONE),
-        HomeEntry("out", FOLDER, mtime_ns=8),
-        HomeEntry("out/deep", FOLDER, mtime_ns=7),
-        HomeEntry("out/deep/a", FILE, mtime_ns=5),
-        HomeEntry("link", LINK, mtime_ns=6),
-    ]
-    assert [c.now.path for c in in_order(HomeChange(e) for e in entries)] == [
-        "old", "out", "out/deep", "out/deep/a", "link", ".exitcode",
-    ]  # fmt: skip
+def test_what_came_to_its_name_last_comes_home_last(tmp_path: Path) -> None:
+    """As Cromwell's `rc`, which is written before the lists of results, and renamed after them."""
+    for name in ("rc.tmp", "out/deep/a", "glob.list"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+        time.sleep(0.02)
+    (tmp_path / "rc.tmp").rename(tmp_path / "rc")
+    found = changes(HomeTree([HomeEntry("old", FILE)]), tmp_path, [], set())
+    assert [c.now.path for c in found.changes] == ["old", "out", "out/deep", "out/deep/a", "glob.list", "rc"]
