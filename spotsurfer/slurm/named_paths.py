@@ -1,4 +1,4 @@
-"""What a batch script names of the tree around its folder: workflow programs lay out a folder for each task, and link to others."""
+"""What a batch script names of the tree around its folder: workflow programs link the folder of one task to those of others."""
 
 from __future__ import annotations
 
