@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from spotsurfer.home.named_paths import ROOT, home_of
 from spotsurfer.model import errors as e
 from spotsurfer.model.job import NAME, PRIORITY_MAX, JobSpec, MarketChoice
 from spotsurfer.slurm.batch_options import CONFIGURATION, SBATCH, Batch, check_script, read_batch
 from spotsurfer.slurm.dependencies import PROBLEM, read_dependency
 from spotsurfer.slurm.files import Names, file_name, usual
 from spotsurfer.slurm.listing import DETAILS, fetch
-from spotsurfer.slurm.named_paths import ROOT, home_of
 from spotsurfer.slurm.options import Refused
 from spotsurfer.slurm.rows import ENDED, Row
 from spotsurfer.slurm.site import Site, user_name

@@ -10,7 +10,7 @@ from clients.nextflow_tasks import Nextflow, Task
 from slurm.ours import programs
 from slurm.played import Server
 
-from spotsurfer.slurm.named_paths import home_of
+from spotsurfer.home.named_paths import home_of
 
 
 @pytest.fixture
