@@ -170,8 +170,8 @@ class Row:
 
     @property
     def account(self) -> str:
-        """The project that pays; "" = none."""
-        return str(self.brief["project"])
+        """The project that pays, else the user."""
+        return str(self.brief["project"]) or self.user
 
     @property
     def uid(self) -> str:

@@ -14,7 +14,7 @@ from spotsurfer.slurm.options import Grammar, Refused, parse, table
 from spotsurfer.slurm.rows import ENDED, Row
 from spotsurfer.slurm.site import Site
 from spotsurfer.slurm.start_script import CLUSTER
-from spotsurfer.slurm.values import JobIds, read_ids, show_clock, show_time
+from spotsurfer.slurm.values import UNKNOWN, JobIds, read_ids, show_clock, show_time
 from spotsurfer.web.client import job_path
 
 _LONGS, _SHORTS = table(
@@ -95,18 +95,19 @@ def job_text(entry: Entry) -> str:
     priority = 0 if row.reason == "JobHeldUser" else 1
     memory = row.resources.split(",")[1].removeprefix("mem=")
     after = ",".join(f"{word}(unfulfilled)" for word in b["after"]) or "(null)"
+    eligible = UNKNOWN if row.reason == "JobHeldUser" else show_time(row.submitted)
     batch_host = [f"   BatchHost={row.node}"] if row.node else []
     comment = [f"   Comment={entry.details['comment']} "] if entry.details.get("comment") else []
     return "\n".join(
         [
             f"JobId={entry.raw} {array}JobName={row.name}",
             f"   UserId={row.user}({row.uid}) GroupId={row.group}({row.gid}) MCS_label=N/A",
-            f"   Priority={priority} Nice={-spec['priority']} Account={row.account or '(null)'} QOS=normal",
+            f"   Priority={priority} Nice={-spec['priority']} Account={row.account} QOS=normal",
             f"   JobState={row.state} Reason={row.reason} Dependency={after}",
             f"   Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode={row.exit}",
             f"   RunTime={show_clock(row.seconds)} TimeLimit={show_clock(row.limit)} TimeMin=N/A",
-            f"   SubmitTime={show_time(row.submitted)} EligibleTime={show_time(row.submitted)}",
-            f"   AccrueTime={show_time(row.submitted)}",
+            f"   SubmitTime={show_time(row.submitted)} EligibleTime={eligible}",
+            f"   AccrueTime={eligible}",
             f"   StartTime={show_time(started or ended)} EndTime={show_time(end)} Deadline=N/A",
             f"   SuspendTime=None SecsPreSuspend=0 LastSchedEval={show_time(started or row.submitted)} Scheduler=Main",
             f"   Partition={row.partition} AllocNode:Sid={os.uname().nodename}:0",

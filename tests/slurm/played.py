@@ -12,13 +12,14 @@ import re
 import signal
 import socketserver
 import subprocess
+import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from slurm.transcripts import FIRST_NUMBER
@@ -58,7 +59,7 @@ class Task:
     process: subprocess.Popen[bytes] | None = None
     warned: bool = False
     killed_at: float | None = None
-    suspended: bool = False
+    printed: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
 
 
 class Played:
@@ -115,8 +116,8 @@ class Played:
 
     def _start(self, task: Task, now: datetime) -> None:
         spec = task.spec
-        out = self._open(task, spec.stdout)
-        err = self._open(task, spec.stderr) if spec.stderr else out
+        out = self._open(task, spec.stdout) if spec.stdout else os.dup(task.printed.fileno())
+        err = self._open(task, spec.stderr) if spec.stderr else os.dup(out)
         given = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "TMPDIR": "/tmp"}  # noqa: S108
         if task.task is not None:
             given["SPOTSURFER_TASK"] = str(task.task)
@@ -133,8 +134,6 @@ class Played:
             os.close(fd)
 
     def _open(self, task: Task, pattern: str) -> int:
-        if not pattern:
-            return os.open(os.devnull, os.O_WRONLY)
         values = {"number": task.number, "task": task.task if task.task is not None else ""}
         path = Path(PLACE.sub(lambda found: str(values[found[1]]).zfill(int(found[2] or 0)), pattern))
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -342,4 +341,8 @@ class Handler(BaseHTTPRequestHandler):
         return json.dumps(found, default=str).encode()
 
     def _log(self, task: Task, query: dict[str, list[str]]) -> bytes:
-        return b'{"next": {"out": 0, "err": 0, "times": 0}}\n'
+        begin = int(query.get("out", ["0"])[0])
+        data = os.pread(task.printed.fileno(), 1 << 20, begin)
+        parts = [json.dumps({"stream": "out", "bytes": len(data)}).encode() + b"\n" + data] if data else []
+        last = {"next": {"out": begin + len(data), "err": 0, "times": 0}}
+        return b"".join([*parts, json.dumps(last).encode(), b"\n"])

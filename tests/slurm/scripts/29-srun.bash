@@ -6,6 +6,6 @@ srun -Q -o file.txt echo into a file; show file.txt
 export GREETING=hi
 t srun -Q sh -c 'echo $GREETING $SLURM_NTASKS $SLURM_PROCID'
 submit -o out.txt --wrap 'srun echo step; srun -o step_%j_%t.txt sh -c "echo to a file"; srun --ntasks=1 sh -c "exit 4"; echo "code $?"'; ended "$id"
-grep -v '^srun: error' out.txt
+grep -v '^srun: ' out.txt
 cat "step_${id}_0.txt"
 acct "$id" JobName,State,ExitCode | head -n 2
