@@ -240,3 +240,28 @@ def test_a_submission_starts_a_courier_unless_one_runs(tmp_path: Path, monkeypat
     with world.book().alone(lock_name(world.place)):
         expect(world.client, [(spec, {"id": "two", "number": 2})], book=world.book())
     assert started == [[sys.executable, "-m", "spotsurfer.home"]]
+
+
+def test_output_that_a_move_undid_is_put_right_at_the_end(tmp_path: Path) -> None:
+    world = HomeWorld(tmp_path)
+    world.submit("j1", stdout=f"{tmp_path}/out", stderr=f"{tmp_path}/err")
+    for text in ("one\n", "two, which was undone\n"):
+        world.print("j1", "out", text)
+    deliver(world.client, book=world.book())
+    assert (tmp_path / "out").read_text() == "one\ntwo, which was undone\n"
+    world.logs["j1"] = [("out", b"one\n"), ("out", b"two\n"), ("err", b"warning\n")]
+    world.run("j1", lambda _: None)
+    world.jobs["j1"]["attempts"] = [{"granted_at": "then"}, {"granted_at": "later"}]
+    deliver(world.client, book=world.book())
+    assert (tmp_path / "out").read_text() == "one\ntwo\n"
+    assert (tmp_path / "err").read_text() == "warning\n"
+
+
+def test_output_is_added_to_what_a_file_held_if_its_user_wants_that(tmp_path: Path) -> None:
+    world = HomeWorld(tmp_path)
+    for job, append in (("j1", False), ("j2", True)):
+        world.submit(job, stdout=f"{tmp_path}/out", output_append=append)
+        world.print(job, "out", f"of {job}\n")
+        world.run(job, lambda _: None)
+        deliver(world.client, book=world.book())
+    assert (tmp_path / "out").read_text() == "of j1\nof j2\n"

@@ -89,9 +89,9 @@ class HomeWorld:
 
     def get(self, path: str, **_: object) -> Json:
         self.before(f"GET {path}")
-        _, _, what, job, *rest = urlsplit(path).path.split("/") if path != "/v1/brief" else ("", "", "brief", "")
-        if what == "brief":
+        if path == "/v1/brief":
             return {"jobs": [{"id": j, "state": v["state"]} for j, v in self.jobs.items()]}
+        job, *rest = path.split("/")[3:]
         if job not in self.jobs:
             raise NotFound(f"no job {job}")
         if rest == ["home"]:
@@ -139,7 +139,8 @@ def shown(folder: Path) -> dict[str, object]:
         if path.is_symlink():
             found[name] = f"-> {os.readlink(path)}"  # noqa: PTH115
         else:
-            found[name] = None if path.is_dir() else (path.read_bytes().decode("latin1"), path.stat().st_mode & 0o777)
+            file = path.is_file()
+            found[name] = (path.read_bytes().decode("latin1"), path.stat().st_mode & 0o777) if file else None
     return found
 
 
