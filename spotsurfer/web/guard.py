@@ -27,7 +27,7 @@ from spotsurfer.web.error_responses import answer
 from spotsurfer.web.oidc import Oidc
 
 BODY_MAX_BYTES = 8 << 20  # of JSON
-STREAMED = re.compile(r"/inputs/|^/v1/homes/files/")  # files, which only the store limits
+STREAMED = re.compile(r"/inputs/|^/v1/homes/files$")  # files, which only the store limits
 SILENT_SECONDS = 60.0  # within a body
 PEER = "uid"  # the first half of a client's address on a Unix socket; the other is the user's number
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

@@ -51,8 +51,8 @@ class Played:
             ("POST", "ids"): lambda: self._new_id(json.loads(body)["name"]),
             ("GET", "brief"): lambda: {"jobs": [{k: j[k] for k in ("id", "state", "reason")} for j in self.jobs.values()]},
             ("POST", "jobs"): lambda *rest: self._cancel(rest[0]) if rest else self._submit(json.loads(body)["jobs"]),
-            ("POST", "homes"): lambda _: {"lacks": [x for x in json.loads(body)["digests"] if x not in self.blobs]},
-            ("PUT", "homes"): lambda _, digest: self.blobs.update({digest: body}) or {},
+            ("POST", "homes"): lambda _: {"lacks": self._lacked(json.loads(body)["digests"]), "shared": False},
+            ("PUT", "homes"): lambda _: self.blobs.update({parse_qs(urlsplit(path).query)["sha256"][0]: body}) or {},
             ("GET", "jobs"): self._look,
         }
         try:
@@ -67,6 +67,9 @@ class Played:
         with self.lock:
             self.left -= 1
             return {"job": f"{name.lower()[:30]}-{self.left}"}
+
+    def _lacked(self, digests: list[str]) -> list[str]:
+        return [x for x in digests if x not in self.blobs]
 
     def _at(self, job: str) -> Path:
         return self.folder / "machines" / job
