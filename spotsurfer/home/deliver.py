@@ -12,6 +12,7 @@ from spotsurfer_wire.home_tree import HomeChange, HomeEntry
 from spotsurfer.home import logs
 from spotsurfer.home.arrival import Arrival
 from spotsurfer.home.book import AWAITED, LOST, Awaited, Book
+from spotsurfer.home.settling import settle
 from spotsurfer.model.errors import Conflict, Denied, NoController, NotFound, SpotsurferError
 from spotsurfer.web.client import Client, Json, job_path
 
@@ -51,8 +52,9 @@ def deliver(
     with book.alone("deliver", wait=wait) as mine:
         if not mine:
             return Pass(busy=True)
+        troubles = settle(client, book)
         wanted = [a for a in book.open(client.place) if jobs is None or a.job in jobs]
-        done, views = Pass(), _views(client, [a.job for a in wanted])
+        done, views = Pass(troubles=troubles), _views(client, [a.job for a in wanted])
         for one in wanted:
             if stop():
                 break

@@ -36,6 +36,7 @@ from spotsurfer.web.submitting import spec_body
 
 FAILED = "sbatch: error: Batch job submission failed: "
 LOOK_SECONDS = 1.0
+SETTLE = "SPOTSURFER_SETTLE_SECONDS"  # variable: programs of this user write into the folder for so long after a submission
 MEMORY_MIN = 16 << 20  # of any job of the controller
 WRAPPED = "#!/bin/sh\n# This script was created by sbatch --wrap.\n\n{}\n"
 
@@ -61,8 +62,9 @@ def sbatch(words: Sequence[str], site: Site) -> Iterator[str]:
         _test(spec, site)
         return
     spec = site.home.bring(site.client, spec)
-    made = _submit(site, spec, asked.batch.hold)
-    site.home.expect(site.client, spec, made)
+    settle = 0.0 if asked.batch.hold or spec.after or not spec.home_tree else float(site.environment.get(SETTLE) or 0)
+    made = _submit(site, spec, hold=asked.batch.hold or settle > 0)
+    site.home.expect(site.client, spec, made, settle)
     if asked.batch.parsable:
         yield str(made["number"])
     elif not asked.batch.quiet:
@@ -160,7 +162,7 @@ def clean_name(text: str) -> str:
 # ---- Submission
 
 
-def _submit(site: Site, spec: JobSpec, hold: bool) -> Json:
+def _submit(site: Site, spec: JobSpec, *, hold: bool) -> Json:
     try:
         found: Json = site.client.post("/v1/jobs", {"jobs": [{"spec": spec_body(spec), "held": hold}]})["jobs"][0]
     except e.SpotsurferError as error:

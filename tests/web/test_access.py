@@ -38,6 +38,7 @@ BODIES: dict[str, Any] = {
     "move": {},
     "priority": {"priority": 1},
     "budget": {"usd_micros": 1},
+    "settle_home": {"tree": "0" * 64},
     "go_back": {"checkpoint": "1"},
     "fork": {},
     "new_id": {"name": "x"},
