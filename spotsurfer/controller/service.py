@@ -375,6 +375,14 @@ class ControllerService:
             raise NotFound(f"job {one.id} has no result {path!r}; `spotsurfer outputs {one.id}` lists them")
         return self.stored_output.result(one.id, end.epoch, path)
 
+    def settle_home(self, job: JobId, tree: str) -> Job:
+        """Another tree to begin with, and the job may begin."""
+        with self.engine.connect() as connection:
+            one = rows.find_job(connection, job)
+            began = bool(rows.attempts(connection, [one.id])[one.id])
+        self.homes.settle(one, tree, began=began)
+        return self.resume(one.id)
+
     def home_changes(self, job: str) -> HomeChanges:
         """What comes home of an ended job."""
         return self.homes.changes(*self._entries(job))

@@ -23,6 +23,8 @@ CREATE TABLE IF NOT EXISTS awaited (
   state TEXT NOT NULL DEFAULT 'awaited', told TEXT NOT NULL DEFAULT '[]');
 CREATE INDEX IF NOT EXISTS open ON awaited (place) WHERE state = 'awaited';
 CREATE TABLE IF NOT EXISTS placed (job TEXT NOT NULL, path TEXT NOT NULL, PRIMARY KEY (job, path)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS settling (
+  job TEXT PRIMARY KEY, place TEXT NOT NULL, due_ns INTEGER NOT NULL, files TEXT NOT NULL, exclude TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS digest (path TEXT PRIMARY KEY, stamp TEXT NOT NULL, sha256 TEXT NOT NULL) WITHOUT ROWID;
 """
 NOTE = """INSERT OR IGNORE INTO awaited (job, place, home, stdout, stderr, append, noted_ns) VALUES (?, ?, ?, ?, ?, ?, ?)"""
@@ -44,6 +46,17 @@ class Awaited:
     printed: dict[str, Any] = field(default_factory=dict)  # see `logs`
     state: str = AWAITED
     told: list[str] = field(default_factory=list)  # sentences for its user
+
+
+@dataclass(frozen=True, slots=True)
+class Settling:
+    """A held job that starts once its folder has settled. `due_ns`: when, nanoseconds since 1970."""
+
+    job: str
+    place: str
+    due_ns: int
+    files: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
 
 
 def state_folder() -> Path:
@@ -113,6 +126,23 @@ class Book:
         with self._writing() as db:
             db.execute("UPDATE awaited SET state = ?, told = ? WHERE job = ?", (state, json.dumps(list(told)), job))
             db.execute("DELETE FROM placed WHERE job = ?", (job,))
+
+    # ---- jobs whose folder settles
+
+    def settle(self, jobs: Iterable[Settling]) -> None:
+        """Note held jobs."""
+        rows = [(s.job, s.place, s.due_ns, json.dumps(s.files), json.dumps(s.exclude)) for s in jobs]
+        with self._writing() as db:
+            db.executemany("INSERT OR IGNORE INTO settling VALUES (?, ?, ?, ?, ?)", rows)
+
+    def settling(self, place: str) -> list[Settling]:
+        """Those of one controller."""
+        rows = self._db.execute("SELECT job, place, due_ns, files, exclude FROM settling WHERE place = ?", (place,))
+        return [Settling(job, at, due, tuple(json.loads(f)), tuple(json.loads(e))) for job, at, due, f, e in rows]
+
+    def settled(self, job: str) -> None:
+        """It may start, or never will."""
+        self._db.execute("DELETE FROM settling WHERE job = ?", (job,))
 
     # ---- paths of a delivery under way
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 
 from spotsurfer.common.backoff import backoff_seconds
-from spotsurfer.home import logs
+from spotsurfer.home import logs, settling
 from spotsurfer.home.book import Awaited, Book
 from spotsurfer.home.deliver import FEW, Pass, deliver
 from spotsurfer.model import arrays
@@ -27,19 +27,27 @@ GIVE_UP_LOOKS = 360  # after an hour in which all that is left failed, it ends; 
 LOG = "courier.log"
 
 
-def expect(client: Client, made: Iterable[tuple[JobSpec, Json]], *, book: Book | None = None, start: bool = True) -> None:
+def expect(
+    client: Client,
+    made: Iterable[tuple[JobSpec, Json]],
+    *,
+    book: Book | None = None,
+    start: bool = True,
+    settle_seconds: float = 0.0,
+) -> None:
     """Note submitted jobs, each as its specification and the controller's answer to it, and start the courier.
 
     The answer is that of PUT /v1/jobs/{job}, or one of the list of POST /v1/jobs; of an array all tasks are noted. Jobs without
-    a home or files for their output are left out. `start`: False for programs that call `deliver` themselves.
+    a home or files for their output are left out. `start`: False for programs that call `deliver` themselves. `settle_seconds`:
+    they are held, and start when their folder had so long to settle, see `settling`.
     """
     now_ns = int(SystemClock().now().timestamp() * 1e9)
-    wanted = [
-        a for spec, answer in made if spec.home or spec.stdout or spec.stderr for a in _awaited(client, spec, answer, now_ns)
-    ]
-    if wanted:
+    wanted = [(spec, list(_awaited(client, spec, answer, now_ns))) for spec, answer in made]
+    if any(jobs for _, jobs in wanted):
         book = book or Book()
-        book.expect(wanted)
+        book.expect(a for _, jobs in wanted for a in jobs)
+        for spec, jobs in wanted if settle_seconds else ():
+            settling.note(book, jobs, spec, settle_seconds)
         if start:
             ensure(client, book)
 

@@ -12,6 +12,7 @@ from spotsurfer_wire.home_tree import HomeChange, HomeEntry
 from spotsurfer.home import logs
 from spotsurfer.home.arrival import Arrival
 from spotsurfer.home.book import AWAITED, LOST, Awaited, Book
+from spotsurfer.home.settling import settle
 from spotsurfer.model.errors import Conflict, Denied, NoController, NotFound, SpotsurferError
 from spotsurfer.web.client import Client, Json, job_path
 
@@ -52,8 +53,9 @@ def deliver(
         if not mine:
             return Pass(busy=True)
         chosen = None if jobs is None else set(jobs)
+        troubles = settle(client, book)
         wanted = [a for a in book.open(client.place) if chosen is None or a.job in chosen]
-        done, views = Pass(), _views(client, [a.job for a in wanted])
+        done, views = Pass(troubles=troubles), _views(client, [a.job for a in wanted])
         for one in wanted:
             if stop():
                 break

@@ -91,6 +91,7 @@ USES: dict[str, Use] = {
     "partial_output": Use.READ_JOB,
     "home_changes": Use.READ_JOB,
     "home_result": Use.READ_JOB,
+    "settle_home": Use.CHANGE_JOB,
     "machine": Use.CHANGE_JOB,  # a way to log in
     "hold": Use.CHANGE_JOB,
     "resume": Use.CHANGE_JOB,

@@ -584,6 +584,10 @@ class Service(Protocol):
         """Store one of them, a tree after all its files. InputMissing if the bytes are not those of the digest."""
         ...
 
+    def settle_home(self, job: JobId, tree: str) -> Job:
+        """A held job that never had a machine begins, with this tree of its folder. Conflict, InputMissing."""
+        ...
+
     def home_changes(self, job: JobId) -> HomeChanges:
         """What an ended job made of its folder. Conflict while it has not ended, or its last machine still sends."""
         ...

@@ -28,11 +28,11 @@ class Folders(Home):
 
         return bring(client, spec)
 
-    def expect(self, client: Client, spec: JobSpec, made: Json) -> None:
+    def expect(self, client: Client, spec: JobSpec, made: Json, settle: float = 0.0) -> None:
         """Note the jobs; a courier of the user's is started."""
         from spotsurfer.home import expect
 
-        expect(client, [(spec, made)])
+        expect(client, [(spec, made)], settle_seconds=settle)
 
     def deliver(self, client: Client, wait: bool = False) -> None:
         """Bring home what has ended."""

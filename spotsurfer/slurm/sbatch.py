@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from spotsurfer.home.named_paths import ROOT, home_of
 from spotsurfer.model import errors as e
 from spotsurfer.model.job import NAME, PRIORITY_MAX, JobSpec, MarketChoice
 from spotsurfer.slurm.batch_options import CONFIGURATION, SBATCH, Batch, check_script, read_batch
@@ -35,6 +36,7 @@ from spotsurfer.web.submitting import spec_body
 
 FAILED = "sbatch: error: Batch job submission failed: "
 LOOK_SECONDS = 1.0
+SETTLE = "SPOTSURFER_SETTLE_SECONDS"  # variable: programs of this user write into the folder for so long after a submission
 MEMORY_MIN = 16 << 20  # of any job of the controller
 WRAPPED = "#!/bin/sh\n# This script was created by sbatch --wrap.\n\n{}\n"
 
@@ -60,8 +62,9 @@ def sbatch(words: Sequence[str], site: Site) -> Iterator[str]:
         _test(spec, site)
         return
     spec = site.home.bring(site.client, spec)
-    made = _submit(site, spec, asked.batch.hold)
-    site.home.expect(site.client, spec, made)
+    settle = 0.0 if asked.batch.hold or spec.after or not spec.home_tree else float(site.environment.get(SETTLE) or 0)
+    made = _submit(site, spec, hold=asked.batch.hold or settle > 0)
+    site.home.expect(site.client, spec, made, settle)
     if asked.batch.parsable:
         yield str(made["number"])
     elif not asked.batch.quiet:
@@ -122,6 +125,7 @@ def specification(asked: Asked, site: Site) -> JobSpec:
         "folder": folder,
         "input": batch.input,
     }
+    home, named = home_of(folder, asked.script, site.environment.get(ROOT, "")) if Path(folder).is_dir() else ("", ())
     more: dict[str, Any] = {"licences": dict(batch.licences)} if batch.licences else {}
     if batch.signal:
         more |= {"warn_signal": batch.signal, "warn_seconds": float(batch.signal_seconds)}
@@ -140,7 +144,8 @@ def specification(asked: Asked, site: Site) -> JobSpec:
         after=read_dependency(batch.dependency),
         begin=batch.begin.isoformat() if batch.begin and batch.begin > site.now else "",
         time_limit_seconds=None if batch.limit is None else float(batch.limit),
-        home=folder if Path(folder).is_dir() else "",
+        home=home,
+        home_files=named,
         stdout=output,
         stderr=error if error != output else "",
         output_append=bool(batch.append),
@@ -157,7 +162,7 @@ def clean_name(text: str) -> str:
 # ---- Submission
 
 
-def _submit(site: Site, spec: JobSpec, hold: bool) -> Json:
+def _submit(site: Site, spec: JobSpec, *, hold: bool) -> Json:
     try:
         found: Json = site.client.post("/v1/jobs", {"jobs": [{"spec": spec_body(spec), "held": hold}]})["jobs"][0]
     except e.SpotsurferError as error:

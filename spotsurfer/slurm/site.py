@@ -27,7 +27,7 @@ class Home:
         """Send the folder that a job works in; the specification to submit."""
         return spec
 
-    def expect(self, client: Client, spec: JobSpec, made: Json) -> None:
+    def expect(self, client: Client, spec: JobSpec, made: Json, settle: float = 0.0) -> None:
         """Note what was submitted, and the controller's answer, so that files and output come home."""
 
     def deliver(self, client: Client, wait: bool = False) -> None:

@@ -199,7 +199,7 @@ def next_number(connection: Connection) -> int:
     """A number that no submission has, nor will have: what it is for may fail."""
     used = connection.execute(select(func.coalesce(func.max(J.c.number), 0))).scalar_one()
     given = connection.execute(select(meta.c.value).where(meta.c.key == NUMBER)).scalar_one_or_none()
-    number = max(used, int(given or 0)) + 1
+    number: int = max(used, int(given or 0)) + 1
     if given is None:
         connection.execute(insert(meta).values(key=NUMBER, value=str(number)))
     else:

@@ -59,6 +59,12 @@ class HomeBody(Asked):
     digests: list[str]
 
 
+class TreeBody(Asked):
+    """The tree of a folder, by its SHA-256."""
+
+    tree: str = Field(pattern="^[0-9a-f]{64}$")
+
+
 class NewJobBody(SubmitBody):
     """`job`: the id that its inputs were uploaded under; "" = it gets one. `held`: it waits until its user resumes it."""
 

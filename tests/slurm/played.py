@@ -274,6 +274,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
             if task.process is not None and task.process.poll() is None:
                 self.played.signal(task, signal.SIGKILL)
                 task.process.wait()
+            task.printed.close()
         for thread in self.threads:
             thread.join()
 

@@ -113,6 +113,7 @@ class FakeService:
         self.earlier: list[int] = []  # runs
         self.results: dict[str, dict[str, bytes]] = {}
         self.home_files: dict[tuple[str, str, str], bytes] = {}  # by owner, folder, SHA-256
+        self.home_settled: dict[str, str] = {}  # by job: the tree
         self.home_made: dict[str, dict[HomeEntry, bytes]] = {}  # by job
         self.moments: list[Moment] = []
         self.digests: dict[str, str] = {}  # of results, where they shall be wrong
@@ -464,6 +465,10 @@ class FakeService:
 
     def upload_home(self, home: str, sha256: str, data: Iterator[bytes], size: int, owner: str = "") -> None:
         self.home_files[owner, home, sha256] = b"".join(data)
+
+    def settle_home(self, job: JobId, tree: str) -> Job:
+        self.home_settled[self._find(job).job.id] = tree
+        return self.resume(job)
 
     def home_changes(self, job: JobId) -> HomeChanges:
         found = self._find(job).job

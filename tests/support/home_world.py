@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
@@ -22,7 +23,7 @@ from spotsurfer.controller.jobs.home_folders import HomeFolders
 from spotsurfer.home import bring, expect
 from spotsurfer.home.book import Book
 from spotsurfer.model.errors import Conflict, NotFound
-from spotsurfer.model.job import JobSpec
+from spotsurfer.model.job import Job, JobId, JobSpec, JobState, Wish
 from spotsurfer.web.client import Client
 
 OWNER = "ada"
@@ -48,6 +49,7 @@ class HomeWorld:
         (self.path / "state").mkdir()
         self.homes = HomeFolders(cast(Any, None), self.store, self.path / "spool")
         self.sent: list[str] = []
+        self.settled: set[str] = set()
 
     @property
     def client(self) -> Client:
@@ -103,6 +105,20 @@ class HomeWorld:
 
     def post(self, path: str, body: Json) -> Json:
         self.before(f"POST {path}")
+        if path.endswith("/settle"):
+            job = path.split("/")[3]
+            held = Job(
+                JobId(job),
+                self.jobs[job]["spec"],
+                JobState.QUEUED,
+                1,
+                datetime(2026, 1, 1, tzinfo=UTC),
+                wish=Wish.HOLD,
+                owner=OWNER,
+            )
+            self.homes.settle(held, body["tree"], began=False)
+            self.settled.add(job)
+            return {"job": job}
         lacks = self.homes.home_lacks(body["home"], body["digests"], OWNER)
         return {"lacks": lacks, "shared": self.homes.shares_home(body["home"])}
 

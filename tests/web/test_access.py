@@ -39,6 +39,7 @@ BODIES: dict[str, Any] = {
     "priority": {"priority": 1},
     "signal": {"signal": "USR1"},
     "budget": {"usd_micros": 1},
+    "settle_home": {"tree": "0" * 64},
     "go_back": {"checkpoint": "1"},
     "fork": {},
     "new_id": {"name": "x"},

@@ -119,9 +119,10 @@ def publish(store: FileStore, spec: Spec, attempt: int, scratch: str) -> None:
 def changes(tree: HomeTree, root: Path, exclude: list[str], own: set[str]) -> HomeChanges:
     """What the job made, changed and removed. `own`: names that came another way, and stay here. Raises OSError.
 
-    A file of the same size and time of change is the same one.
+    A file of the same size and time of change is the same one. Removals come first, then folders, then all else by the time
+    when it came to its name: programs that wait for one file find what was written before it.
     """
-    was, found, passed = {e.path: e for e in tree.entries}, list[HomeChange](), list[str]()
+    was, found, passed = {e.path: e for e in tree.entries}, list[tuple[int, HomeChange]](), list[str]()
     seen = set[str]()
     for path, st in _walk(root, exclude):
         seen.add(path)
@@ -131,9 +132,9 @@ def changes(tree: HomeTree, root: Path, exclude: list[str], own: set[str]) -> Ho
         if now is None or not is_nameable(path):
             passed.append(shown(path))
         elif now.kind != FOLDER or (was.get(path) or now).kind != FOLDER or path not in was:
-            found.append(HomeChange(now, was.get(path)))
+            found.append((0 if now.kind == FOLDER else st.st_ctime_ns, HomeChange(now, was.get(path))))
     gone = [HomeChange(HomeEntry(e.path, GONE), e) for e in reversed(tree.entries) if e.path not in seen]
-    return HomeChanges([*gone, *found], passed)
+    return HomeChanges([*gone, *(change for _, change in sorted(found, key=lambda x: x[0]))], passed)
 
 
 def _walk(root: Path, exclude: list[str]) -> Iterator[tuple[str, os.stat_result]]:

@@ -26,7 +26,7 @@ from sqlalchemy import Engine
 
 from spotsurfer.controller.jobs.submission import spooled, store_trouble
 from spotsurfer.model.errors import Conflict, InputMissing, JobFileError, NotFound, StoreUnwritable
-from spotsurfer.model.job import ENDED, OVER, Job
+from spotsurfer.model.job import ENDED, OVER, Job, Wish
 from spotsurfer.state import jobs as rows
 
 log = structlog.get_logger(room="homes")
@@ -117,6 +117,19 @@ class HomeFolders:
                     self._known.pop(scope, None)
                 self.store.delete(x.key for x in found)
                 log.info("homes.removed", scope=scope, objects=len(found))
+
+    def settle(self, job: Job, tree: str, *, began: bool) -> None:
+        """Let a held job begin with another tree. Raises Conflict if it began or has one already, InputMissing."""
+        if began or job.wish is not Wish.HOLD or not job.spec.home:
+            raise Conflict(f"job {job.id} is not held before its first start in a folder: its folder is as it was sent")
+        if tree not in self._of(object_keys.home_scope(job.owner, job.spec.home)):
+            raise InputMissing(f"the list of the folder {job.spec.home} was not sent")
+        key = object_keys.home_tree_key(job.id)
+        try:
+            if not self.store.create(key, tree.encode()) and self.store.get(key) != tree.encode():
+                raise Conflict(f"the folder of job {job.id} was settled already")
+        except StoreError as e:
+            raise store_trouble(e) from e
 
     def follow(self, job: Job) -> None:
         """Before its first start: what jobs of the same folder made since it was submitted becomes part of its tree.
