@@ -13,7 +13,9 @@ from spotsurfer.model.errors import UsageError
 
 Partitions = Annotated[
     list[str] | None,
-    typer.Option("--partition", help="NAME=MARKET: a partition, and which machines its jobs accept; repeatable, the first is usual."),
+    typer.Option(
+        "--partition", help="NAME=MARKET: a partition, and which machines its jobs accept; repeatable, the first is usual."
+    ),
 ]
 
 
