@@ -182,13 +182,19 @@ def add_job(connection: Connection, job: Job) -> Job:
 
 def add_jobs(connection: Connection, jobs: Sequence[Job]) -> list[Job]:
     """Insert the jobs of one submission, with the next number for all; raises sqlalchemy.exc.IntegrityError."""
-    first, *others = jobs
+    return add_submissions(connection, [jobs])[0]
+
+
+def add_submissions(connection: Connection, submissions: Sequence[Sequence[Job]]) -> list[list[Job]]:
+    """Insert the jobs of several, each with the next number; raises sqlalchemy.exc.IntegrityError."""
+    first = submissions[0][0]
     after = select(func.coalesce(func.max(J.c.number), 0) + 1).scalar_subquery()
-    connection.execute(insert(J).values(**{**job_to_row(first), "number": after}))
+    connection.execute(insert(J).values(**{**job_to_row(first), "number": after}))  # from now on nobody else can write
     number = connection.execute(select(J.c.number).where(J.c.id == first.id)).scalar_one()
-    numbered = [replace(job, number=number) for job in jobs]
+    numbered = [[replace(job, number=number + n) for job in jobs] for n, jobs in enumerate(submissions)]
+    others = [job_to_row(job) for jobs in numbered for job in jobs][1:]
     if others:
-        connection.execute(insert(J), [job_to_row(job) for job in numbered[1:]])
+        connection.execute(insert(J), others)
     return numbered
 
 

@@ -151,7 +151,7 @@ class Submission:
             raise _store_trouble(e) from e
         now = self.clock.now()
         with self.engine.begin() as connection:
-            made = [rows.add_jobs(connection, rows_of(id, one.spec, now, owner)) for id, one in jobs.items()]
+            made = rows.add_submissions(connection, [rows_of(id, one.spec, now, owner) for id, one in jobs.items()])
             waits = [(job, of_task(some, job.task)) for added, some in zip(made, conditions, strict=True) for job in added]
             dependencies.add(connection, waits)
             told = [Moment(now, job.id, None, str(Kind.SUBMITTED), _said(job.spec)) for job, _ in waits]
