@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -186,25 +187,35 @@ def add_job(connection: Connection, job: Job) -> Job:
 
 def add_jobs(connection: Connection, jobs: Sequence[Job]) -> list[Job]:
     """Insert the jobs of one submission, with their number or the next one; raises sqlalchemy.exc.IntegrityError."""
-    number = jobs[0].number or next_number(connection)
-    numbered = [replace(job, number=number) for job in jobs]
-    connection.execute(insert(J), [job_to_row(job) for job in numbered])
+    return add_submissions(connection, [jobs])[0]
+
+
+def add_submissions(connection: Connection, submissions: Sequence[Sequence[Job]]) -> list[list[Job]]:
+    """Insert the jobs of several, with their numbers, or the next one for each; raises sqlalchemy.exc.IntegrityError."""
+    without = sum(not jobs[0].number for jobs in submissions)
+    free = itertools.count(next_numbers(connection, without)) if without else itertools.count()
+    numbered = []
+    for jobs in submissions:
+        number = jobs[0].number or next(free)
+        numbered.append([replace(job, number=number) for job in jobs])
+    connection.execute(insert(J), [job_to_row(job) for jobs in numbered for job in jobs])
     return numbered
 
 
 NUMBER = "number"  # in `meta`: the newest that was given
 
 
-def next_number(connection: Connection) -> int:
-    """A number that no submission has, nor will have: what it is for may fail."""
+def next_numbers(connection: Connection, count: int) -> int:
+    """The first of so many numbers that no submission has, nor will have: what they are for may fail."""
     used = connection.execute(select(func.coalesce(func.max(J.c.number), 0))).scalar_one()
     given = connection.execute(select(meta.c.value).where(meta.c.key == NUMBER)).scalar_one_or_none()
-    number: int = max(used, int(given or 0)) + 1
+    first: int = max(used, int(given or 0)) + 1
+    newest = str(first + count - 1)
     if given is None:
-        connection.execute(insert(meta).values(key=NUMBER, value=str(number)))
+        connection.execute(insert(meta).values(key=NUMBER, value=newest))
     else:
-        connection.execute(update(meta).where(meta.c.key == NUMBER).values(value=str(number)))
-    return number
+        connection.execute(update(meta).where(meta.c.key == NUMBER).values(value=newest))
+    return first
 
 
 def add_attempt(connection: Connection, attempt: Attempt) -> None:

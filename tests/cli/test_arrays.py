@@ -97,3 +97,10 @@ def test_names_of_lines() -> None:
     assert array_lines.name([task]) == "a-3"
     assert array_lines.name([{**task, "array_limit": 2}]) == "a-[3%2]"
     assert [len(x) for x in array_lines.lines([task, {**task, "id": "a-4", "machine": "i-1"}, {**task, "id": "a-5"}])] == [2, 1]
+
+
+def test_orders_to_all_jobs_take_an_array_as_one(controller: FakeService, call: Call, array: str) -> None:
+    asked: list[str] = []
+    controller.cancel = lambda job: asked.append(job) or controller.statuses[f"{array}-1"].job  # type: ignore[method-assign, func-returns-value]
+    assert call("cancel", "--all").code == 0
+    assert asked == [array]

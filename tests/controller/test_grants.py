@@ -24,11 +24,11 @@ class Logs:
 
     def __init__(self) -> None:
         self._log = HeadLog(DictStore(), "job")
-        first = head_log.granted(Place(1, "g", ""), 1, None, 0, 0.0)
-        early = head_log.committed(first, EARLY, 1, 1, 100.0, False)
-        late = head_log.committed(early, LATE, 1, 2, 250.0, False)
+        first = head_log.granted(Place(1, "g", ""), 1, None, 0, None)
+        early = head_log.committed(first, EARLY, 1, 1, (100.0, 110.0), False)
+        late = head_log.committed(early, LATE, 1, 2, (250.0, 260.0), False)
         # It went back to the early one, with a grant that said otherwise; it ended there unsaved, and then for good.
-        again = head_log.granted(Place(4, "", ""), 2, EARLY, 2, 250.0)
+        again = head_log.granted(Place(4, "", ""), 2, EARLY, 2, late)
         unsaved, over = head_log.unsaved(again), head_log.ended(again, Done(0, "exited"), 900.0)
         for number, entry in enumerate((first, early, late, again, unsaved, over), 1):
             self._log.append(dataclasses.replace(entry, number=number, nonce=str(number)))

@@ -317,7 +317,9 @@ def _stored(store: ObjectStore, settings: Settings, now: datetime) -> None:
                 image_bytes=2 << 30, at=at,
             )  # fmt: skip
             store.put(object_keys.manifest_key(STORY, newest), manifest.encode(one, keys))
-            entry = committed(log.entries[-1], newest, epoch, sequence, 3600.0 * sequence, one.kind == "final")
+            entry = committed(
+                log.entries[-1], newest, epoch, sequence, (3600.0 * sequence, 3600.0 * sequence), one.kind == "final"
+            )
             log.append(replace(entry, number=len(log.entries) + 1, nonce=f"c{sequence}", at=at))
     out = "".join(f"step {n:05d}  loss {2.4 * math.exp(-n / 300) + 0.31:.4f}  contigs {n * 17}\n" for n in range(400)).encode()
     store.put(object_keys.log_key(STORY, 4, "out", 0, len(out)), out)

@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from spotsurfer.cli import follow
+from spotsurfer.cli import array_lines, follow
 from spotsurfer.cli.common import SESSION, JobArgument, Wait, examples, known_jobs, timeout_seconds
 from spotsurfer.cli.follow import current
 from spotsurfer.cli.printing import complain, confirm, is_json, put_json, say, tell
@@ -361,10 +361,13 @@ def _chosen(
         raise UsageError("Name jobs, or say --all, or which: --tag name=value, --owner, --project.")
     if jobs:
         return list(dict.fromkeys(jobs))
-    found = SESSION.client().get(
-        "/v1/jobs", ended=False, tag=list(those.tags or []), owner=those.owner, project=those.project, **which
-    )["jobs"]
-    return [str(job["id"]) for job in found if job["wish"] in wishes]
+    client, whole = SESSION.client(), not those.tags  # tasks of an array may differ in their tags, and in nothing else
+    asked = {"tag": list(those.tags or []), "owner": those.owner, "project": those.project, **which}
+    found = client.get("/v1/jobs", ended=False, tasks=False if whole else None, **asked)["jobs"]
+    tasks = client.get("/v1/brief", ended=False, owner=those.owner, only_tasks=True)["jobs"] if whole else []
+    states: list[str] = which.get("state", [])  # type: ignore[assignment]
+    arrays = [{**task, "id": task["array"]} for task in array_lines.wanted(tasks, states, None, those.project)]
+    return list(dict.fromkeys(str(job["id"]) for job in (*found, *arrays) if job["wish"] in wishes))
 
 
 def _each(

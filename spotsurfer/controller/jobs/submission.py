@@ -138,7 +138,8 @@ class Submission:
             conditions = resolved(connection, jobs, within)
             refuse_twice(connection, owner, [one.spec for one in jobs.values()])
         with self.engine.begin() as connection:
-            jobs = {id: numbered(one, rows.next_number(connection)) for id, one in jobs.items()}
+            first = rows.next_numbers(connection, len(jobs))
+            jobs = {id: numbered(one, first + n) for n, (id, one) in enumerate(jobs.items())}
         try:
             with ThreadPoolExecutor(WRITERS) as pool:
                 list(pool.map(partial(self._store_one, owner), jobs, jobs.values(), bags))
@@ -146,7 +147,7 @@ class Submission:
             raise store_trouble(e) from e
         now = self.clock.now()
         with self.engine.begin() as connection:
-            made = [rows.add_jobs(connection, rows_of(id, one.spec, now, owner, one)) for id, one in jobs.items()]
+            made = rows.add_submissions(connection, [rows_of(id, one.spec, now, owner, one) for id, one in jobs.items()])
             waits = [(job, of_task(some, job.task)) for added, some in zip(made, conditions, strict=True) for job in added]
             dependencies.add(connection, waits)
             told = [Moment(now, job.id, None, str(Kind.SUBMITTED), _said(job.spec)) for job, _ in waits]
