@@ -299,8 +299,8 @@ class Saving:
         """Bring files to the disk, and copy those ahead that can't be snapshotted."""
         self._request.progress("sync")
         scratch, began = self._at.scratch, time.monotonic()
-        scratch.sync()
         self._at.shared.ahead(self._at.cgroup.pids, self._at.mounts, copies=not self._request.final)
+        scratch.sync()  # with these copies: they would be written back in the freeze
         self._sync_seconds = time.monotonic() - began
         if not self._request.final:
             self._request.progress("files")

@@ -13,6 +13,7 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -26,8 +27,10 @@ from spotsurfer_agent.files.scratch import RACY_NS, Changed
 from spotsurfer_agent.files.shared_plan import Writing
 from spotsurfer_agent.host.root_fs import Mount
 from spotsurfer_agent.linux import file_copy
+from spotsurfer_agent.linux.processors import lane_count
 from spotsurfer_agent.prepare.inputs import shared_file_systems
 
+LANES_MAX = 4  # files that are compared side by side in the freeze
 KEPT_BYTES = 1 << 30  # of content, if nobody says otherwise
 
 
@@ -91,7 +94,7 @@ class SharedWrites:
 
     def catch(self, pids: Iterable[int], mounts: Sequence[Mount], trusted: Mapping[str, Stored], *, stays: bool) -> Caught:
         """The files as they are now; the job stands still. Raises OSError. `stays`: it does until they are read."""
-        caught = Caught()
+        caught, late = Caught(), list[Writing]()
         for w, way in self._chosen(open_for_writing(pids, mounts)):
             with self._opened(w) as fd:
                 if w.mapped:
@@ -100,20 +103,17 @@ class SharedWrites:
                 head, tail = shared_ends.ends(fd, st.st_size, self._keys) if way == GROWS else ("", "")
             caught.records.append(Shared(_entry(w.path, st), way, head, tail))
             if way == KEPT:
-                self._keep(caught, w, tree.stamp(st), trusted, stays)
+                caught.stamps[w.path] = at = tree.stamp(st)
+                if not w.mapped and (content := self._unchanged(w.path, at, trusted)) is not None:
+                    caught.known[w.path] = content
+                    continue
+                caught.places[w.path] = (self._root / w.path) if stays else self._copy_of(w.path)
+                if not stays and self._ahead.get(w.path) != at:
+                    late.append(w)
+        with ThreadPoolExecutor(lane_count(1, LANES_MAX, 1)) as pool:
+            list(pool.map(self._copy, late))
         self.warning = shared_plan.warning(caught.records, self.most_bytes)
         return caught
-
-    def _keep(self, caught: Caught, w: Writing, at: tree.Stamp, trusted: Mapping[str, Stored], stays: bool) -> None:
-        caught.stamps[w.path] = at
-        if not w.mapped and (content := self._unchanged(w.path, at, trusted)) is not None:
-            caught.known[w.path] = content
-        elif stays:
-            caught.places[w.path] = self._root / w.path
-        else:
-            if self._ahead.get(w.path) != at:
-                self._copy(w)
-            caught.places[w.path] = self._copy_of(w.path)
 
     def settle(self, mounts: Sequence[Mount]) -> None:
         """Before the save counts: what the records rely on has to outlive this machine."""
