@@ -14,14 +14,14 @@ from support.licence_server import CLIENT, PORT, LicenceServer
 pytestmark = [*MARKS, pytest.mark.timeout(400)]
 # The program of `fleet` says before each step that it works, and what it sees of its machine.
 BEGIN = """\
-import subprocess
+import fcntl, socket, struct, subprocess
 sys.path.insert(0, ".")
 import lic
 def identity():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:  # as licence managers ask
+        raw = fcntl.ioctl(s.fileno(), 0x8927, struct.pack("256s", b"eth0"))
     run = lambda *words: subprocess.run(words, capture_output=True, text=True).stdout.strip()
-    mac = open("/sys/class/net/eth0/address").read().strip() if os.path.exists("/sys/class/net/eth0") else \\
-        [x for x in run("ip", "link", "show", "eth0").split() if x.count(":") == 5][0]
-    return [mac, run("hostid"), open("/etc/machine-id").read().strip(), run("hostname"), run("uname", "-n")]
+    return [raw[18:24].hex(":"), run("hostid"), open("/etc/machine-id").read().strip(), run("hostname"), run("uname", "-n")]
 me = os.environ["SPOTSURFER_JOB"]
 assert lic.ask("take", me, "begin") == "yes", "spotsurfer gave out too many"
 """
