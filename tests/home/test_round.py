@@ -66,6 +66,27 @@ def test_the_second_job_of_a_folder_sends_nothing(world: HomeWorld) -> None:
     assert len(world.sent) == 5
 
 
+def test_a_log_that_grows_while_it_is_sent_is_sent_as_it_was_and_a_rewritten_file_again(world: HomeWorld) -> None:
+    (world.home / "run.log").write_text("begun\n")
+    wrote: list[str] = []
+
+    def write(what: str) -> None:
+        if what.startswith("PUT"):
+            wrote.append(what)
+            with (world.home / "run.log").open("a") as file:
+                file.write("more\n")
+        if len(wrote) == 1:  # of whichever file it is
+            (world.home / "in/reads.fq").write_text("TTTT")
+            (world.home / "run.sh").write_text("#!/bin/no")
+
+    world.before = write
+    world.submit("j1")
+    seen: list[dict[str, object]] = []
+    world.run("j1", lambda work: seen.append(shown(work)))
+    assert str(seen[0]["run.log"]).startswith("('begun\\n")
+    assert (seen[0]["in/reads.fq"], seen[0]["run.sh"]) == (("TTTT", 0o640), ("#!/bin/no", 0o755))
+
+
 def work_of_all_kinds(work: Path) -> None:
     (work / "in/reads.fq").write_text("ACGTACGT")
     (work / "run.sh").unlink()
