@@ -175,6 +175,21 @@ def test_a_file_that_was_not_sent_is_overwritten_only_if_it_is_older_than_the_jo
     assert len(told) == 1
 
 
+def test_what_came_another_way_or_can_not_come_stays_on_the_machine(world: HomeWorld) -> None:
+    world.submit("j1", folder="in", inputs=("params.json",))
+
+    def work(folder: Path) -> None:
+        (folder / "in/params.json").write_text("sent along")
+        (folder / "in/genome.fa").symlink_to(world.path.parent / "inputs/genome.fa")
+        os.mkfifo(folder / "pipe")
+        (folder / os.fsdecode(b"no-text-\xff")).write_text("x")
+
+    world.run("j1", work)
+    told = home_again(world)
+    assert sorted(line.partition(" ")[0] for line in told) == ["'no-text-\\\\udcff'", "'pipe'"]
+    assert sorted(x.name for x in (world.home / "in").iterdir()) == ["reads.fq"]
+
+
 @pytest.mark.parametrize(
     ("e", "why"),
     [
