@@ -200,6 +200,9 @@ def test_what_came_another_way_or_can_not_come_stays_on_the_machine(world: HomeW
         (HomeEntry("dev", "device", 0o644), "no path below"),
         (HomeEntry("out", LINK, target="/etc"), "leads out"),
         (HomeEntry("in/out", LINK, target="../../x"), "leads out"),
+        (HomeEntry("in/out", LINK, target="later/../../x"), "leads out"),
+        (HomeEntry("in/out", LINK, target="later/../reads.fq"), "leads out"),  # "later" may become a link
+        (HomeEntry("new/out", LINK, target="/home/../etc"), "leads out"),
         (HomeEntry("../../evil", GONE), "no path below"),
     ],
 )
