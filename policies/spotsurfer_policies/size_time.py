@@ -2,7 +2,7 @@
 
 The measure is the run's time on the machine that was asked for. Time is lost on types with fewer cores than the job uses, and
 in moves. A job that uses all cores of a small type hides how many it wants: what is lost then is estimated, and bounded at
-worst, until it has cores to spare again. Then it is reckoned by what the job uses there.
+worst, until it has cores to spare again. Then most of it is reckoned by what the job uses there.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ HIDDEN = 2.0  # times what may be lost as far as can be seen: what may be lost a
 LEAST_SECONDS = 3600.0  # a run is taken to be at least so long
 FORGOTTEN_SECONDS = 3600.0  # of hidden demand: what was known before counts for a third then
 TRUST_MOST, SAME_CORES = 16.0, 1.1
+DOUBT = 0.3  # of hidden time is reckoned at worst even after the job has shown what it wants
 FREE_MOVES = 2  # are allowed besides: there and back
 HOUR = 3600.0
 NEVER = 1e9  # seconds
@@ -61,6 +62,10 @@ class Tally:
     def plus(self, seconds: float, pace: float) -> Tally:
         """After so many seconds at a pace relative to the requested machine."""
         return Tally(self.work + seconds * pace, self.lost + seconds * (1 - pace))
+
+    def mixed(self, other: Tally, share: float) -> Tally:
+        """With this share of the other one."""
+        return Tally(*((1 - share) * a + share * b for a, b in ((self.work, other.work), (self.lost, other.lost))))
 
     def left(self, share: float, move_seconds: float) -> float:
         """Seconds that may still be lost if `share` of the work's time may."""
@@ -134,7 +139,8 @@ def went_on(spent: Spent, table: Table, moment: SizeMoment, wants: Demand) -> Sp
     here[moment.here] = moment.seconds
     if wants.most > moment.cores:
         return replace(spent, tally=tally, hidden=spent.hidden + here)
-    told = replace(spent, tally=tally).told(table, moment.cores)
+    after = replace(spent, tally=tally)
+    told = after.told(table, moment.cores).mixed(after.told(table, max(moment.cores, table.threads)), DOUBT)
     speed = float(pace(table.cores, table.asked, moment.cores)[moment.here])
     return Spent(0 * here, told.plus(moment.seconds, speed), moment.cores, _trust(spent, moment.cores))
 

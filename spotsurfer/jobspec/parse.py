@@ -116,7 +116,7 @@ def _table(value: object) -> dict[str, str]:
 
 def _parameters(value: object) -> dict[str, str | int | float | bool]:
     if not isinstance(value, dict) or not all(isinstance(v, str | int | float) for v in value.values()):
-        raise ValueError(f"is {value!r}, expected a table of numbers and texts, like {{ stretch = true }}")
+        raise ValueError(f"is {value!r}, expected a table of numbers and texts, like {{ stretch = 1.1 }}")
     return {str(k): v for k, v in value.items()}
 
 

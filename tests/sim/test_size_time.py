@@ -8,7 +8,19 @@ import numpy as np
 import pytest
 from spotsurfer_lab.size_backtest import World, best_fixed, optimum, play
 from spotsurfer_policies.size_surf import STRETCH, Surf
-from spotsurfer_policies.size_time import FREE_MOVES, LEAST_SECONDS, Demand, Spent, Tally, demand, pace, room, table_of, went_on
+from spotsurfer_policies.size_time import (
+    DOUBT,
+    FREE_MOVES,
+    LEAST_SECONDS,
+    Demand,
+    Spent,
+    Tally,
+    demand,
+    pace,
+    room,
+    table_of,
+    went_on,
+)
 
 from bench.size.settings import MEGAHIT, MINIMAP2, world
 from spotsurfer.core.scheduling.rightsizing import Usage
@@ -18,9 +30,9 @@ GIB = float(1 << 30)
 KINDS = tuple(MachineKind(f"a.{n}", "a", n, int(8 * n * GIB), 0.1 * n) for n in (2, 4, 8, 16))
 TERMS = SizeTerms(KINDS, 3, 60.0, 8.0)
 TABLE = table_of(TERMS)
-SEEDS, SHOWN = 24, 6
+SEEDS, SHOWN = 12, 4
 LOOK = 60.0
-HIDDEN_AT_MOST = 1.3  # of the time of a run that was made up
+HIDDEN_AT_MOST = 1.25  # of the time of a run that was made up
 WITHIN, WITHIN_SHARE = 0.02, 0.9
 
 
@@ -111,7 +123,7 @@ def test_what_a_job_hid_is_reckoned_by_what_it_uses_when_it_has_cores_to_spare()
     assert wants.most == 8.0
     assert spent.told(TABLE, 8.0).lost == pytest.approx(300)
     told, _ = after(*hidden, look(2, 5.0))
-    assert told.tally.lost == pytest.approx(600 * (1 - 4 / 5))
+    assert told.tally.lost == pytest.approx(600 * ((1 - DOUBT) * (1 - 4 / 5) + DOUBT * (1 - 4 / 8)))
     assert not told.hidden.any()
 
 

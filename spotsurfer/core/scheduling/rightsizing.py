@@ -220,7 +220,8 @@ def begins_on(policy: Size, terms: SizeTerms, need: float, guarded: bool) -> int
     The policy's choice by `terms.earlier`; if it has none, the cheapest type with as many cores and room for the need.
     """
     asked, kinds = terms.start, terms.kinds
-    enough = [i for i, k in enumerate(kinds) if k.usable_bytes >= need and k.cores >= kinds[asked].cores]
+    cores = terms.asked_cores or kinds[asked].cores
+    enough = [i for i, k in enumerate(kinds) if k.usable_bytes >= need and k.cores >= cores]
     least = min(enough, key=lambda i: (kinds[i].usd_per_hour, -kinds[i].memory_bytes), default=asked)
     saves = guarded and kinds[least].usd_per_hour < kinds[asked].usd_per_hour
     other = least if saves or kinds[asked].usable_bytes < need else asked
