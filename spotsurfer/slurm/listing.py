@@ -89,15 +89,16 @@ def entries(rows: Sequence[Row], client: Client, apart: bool = False) -> list[En
     pending: dict[int, list[Row]] = {}
     if not apart:
         for row in rows:
-            if row.task is not None and row.state == "PENDING":
+            if row.task is not None and row.state == "PENDING" and not any("_" in on for on in row.brief["after"]):
                 pending.setdefault(row.number, []).append(row)
+    shared = {row.id for some in pending.values() for row in some}
     found, told = list[Entry](), set[int]()
     for row in rows:
-        together = pending.get(row.number, ())
-        if row.state != "PENDING" or not together:
+        if row.id not in shared:
             found.append(Entry(row, client=client))
         elif row.number not in told:
             told.add(row.number)
+            together = pending[row.number]
             tasks = [r.task for r in together if r.task is not None]
             found.append(Entry(_speaker(together), tasks, client))
     return found
