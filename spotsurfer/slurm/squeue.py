@@ -235,7 +235,7 @@ class Filter:
     @property
     def ended(self) -> bool:
         """Whether ended jobs may be among them."""
-        return bool(self.states - {"PENDING", "RUNNING", "SUSPENDED"})  # COMPLETING jobs have ended for the controller
+        return bool(self.states - IN_QUEUE)
 
     def takes(self, row: Row) -> bool:
         """Whether the job is wanted."""
