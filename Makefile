@@ -66,7 +66,7 @@ test: setup azurite check ## the same, and a share of the tests with CRIU, boxes
 	@$(call in_two_parts,--level default)
 
 test-all: setup check ## everything: all tests, the long ones, the programs, a booted machine; with PYTEST_ARGS these tests alone (root, terraform; hours)
-	@EXTRA_PACKAGES="megahit samtools r-base-core ngspice bcftools" sh scripts/host.sh
+	@EXTRA_PACKAGES="megahit samtools r-base-core ngspice bcftools slurm-wlm slurmdbd mariadb-server munge" sh scripts/host.sh
 	@$(MAKE) --no-print-directory checkov azurite $(CLIENTS_READY)
 	@$(if $(PYTEST_ARGS),,rm -f build/durations.json)
 	@$(call in_two_parts,--level all $(if $(PYTEST_ARGS),,--record=build/durations.json))

@@ -177,6 +177,7 @@ class JobSpec:
     memory_bytes: int = 1 << 30
     gpus: int = 0  # that its machine has at least
     gpu: str = ""  # which chip, as "H100"; "" = any
+    licences: dict[str, int] = field(default_factory=dict)  # kind -> how many it has out while it runs
     market: MarketChoice = MarketChoice.SPOT_FIRST
     priority: int = 0  # if there is no room for all, the higher one runs; see core/scheduling/preemption.py
     checkpoint_interval_seconds: float | None = None  # None = the operator's, else the interval policy's
@@ -196,7 +197,8 @@ class JobSpec:
     cpu: str = "any"  # processor features that its programs may use: CPU_CAPS
     before_freeze: tuple[str, ...] = ()  # run inside the job before each save
     after_restore: tuple[str, ...] = ()  # run inside the job after each restore
-    hook_seconds: float = 30.0  # limit of each of the two
+    before_thaw: tuple[str, ...] = ()  # the same before it goes on: it stands still until this succeeds
+    hook_seconds: float = 30.0  # limit of each of them
     app_signal: str = ""  # app_…: the program saves itself; see spotsurfer_wire.messages.SelfSave
     app_command: tuple[str, ...] = ()
     app_file: str = ""

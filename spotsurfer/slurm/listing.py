@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from spotsurfer.slurm.rows import SHORT, Row
+from spotsurfer.slurm.rows import ENDED, SHORT, Row
 from spotsurfer.slurm.site import Site
 from spotsurfer.slurm.values import JobIds, show_tasks
 from spotsurfer.web.client import Client, Json, job_path
@@ -70,9 +70,20 @@ class Entry:
 
 
 def fetch(site: Site, ended: bool) -> list[Row]:
-    """All jobs that the caller may see, oldest first."""
-    found = site.client.get("/v1/brief", ended=ended)["jobs"]
-    rows = [Row(brief, site.now, site.partition_of(brief), site.home.at_home) for brief in found]
+    """Jobs that the caller may see, oldest first: all, or those that have not ended or are not at home yet.
+
+    What has ended is brought home first, as far as that goes at once.
+    """
+    briefs = site.client.get("/v1/brief", ended=ended)["jobs"]
+    going_on = {b["id"] for b in briefs if b["state"] not in ENDED}
+    late = site.home.awaited(site.client) - going_on
+    if late:
+        site.home.deliver(site.client)
+        late = site.home.awaited(site.client) - going_on
+    if late and not ended:
+        every = site.client.get("/v1/brief", ended=True)["jobs"]
+        briefs = [b for b in every if b["state"] not in ENDED or b["id"] in late]
+    rows = [Row(b, site.now, site.partition_of(b), b["id"] not in late) for b in briefs]
     return sorted(rows, key=lambda row: (row.number, row.task if row.task is not None else -1))
 
 
@@ -89,15 +100,16 @@ def entries(rows: Sequence[Row], client: Client, apart: bool = False) -> list[En
     pending: dict[int, list[Row]] = {}
     if not apart:
         for row in rows:
-            if row.task is not None and row.state == "PENDING":
+            if row.task is not None and row.state == "PENDING" and not any("_" in on for on in row.brief["after"]):
                 pending.setdefault(row.number, []).append(row)
+    shared = {row.id for some in pending.values() for row in some}
     found, told = list[Entry](), set[int]()
     for row in rows:
-        together = pending.get(row.number, ())
-        if row.state != "PENDING" or not together:
+        if row.id not in shared:
             found.append(Entry(row, client=client))
         elif row.number not in told:
             told.add(row.number)
+            together = pending[row.number]
             tasks = [r.task for r in together if r.task is not None]
             found.append(Entry(_speaker(together), tasks, client))
     return found

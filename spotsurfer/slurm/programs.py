@@ -15,7 +15,6 @@ from spotsurfer.slurm.site import DEFAULT_PARTITIONS, Home, Site
 from spotsurfer.web.client import Client, Json, connect
 
 PROGRAMS = ("sbatch", "squeue", "sacct", "scancel", "scontrol", "sinfo", "srun")
-BRING_FIRST = frozenset({"squeue", "sacct", "scontrol"})  # they tell of ended jobs
 INTERRUPTED = 130
 
 
@@ -34,17 +33,21 @@ class Folders(Home):
 
         expect(client, [(spec, made)], settle_seconds=settle)
 
-    def deliver(self, client: Client, wait: bool = False) -> None:
+    def deliver(self, client: Client) -> None:
         """Bring home what has ended."""
         from spotsurfer.home import deliver
 
-        deliver(client, wait=wait)
+        deliver(client)
 
-    def at_home(self, job: str) -> bool:
-        """Whether it is."""
-        from spotsurfer.home import at_home
+    def awaited(self, client: Client) -> frozenset[str]:
+        """Ids of jobs of which something is to come home."""
+        from spotsurfer.home.book import Book
 
-        return at_home(job)
+        book = Book()
+        try:
+            return frozenset(one.job for one in book.open(client.place))
+        finally:
+            book.close()
 
 
 def main(program: str, partitions: Mapping[str, str] = DEFAULT_PARTITIONS, words: Sequence[str] | None = None) -> int:

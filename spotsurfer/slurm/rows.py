@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, cached_property
@@ -59,12 +59,12 @@ WAITS = {
 
 @dataclass(frozen=True)
 class Row:
-    """One job or task. `brief`: as GET /v1/brief lists it; `now` for those that run; `at_home`: whether its files are."""
+    """One job or task. `brief`: as GET /v1/brief lists it; `now`: for those that run; `at_home`: of an ended one."""
 
     brief: Mapping[str, Any]
     now: datetime
     partition: str
-    at_home: Callable[[str], bool] = lambda _: True
+    at_home: bool = True
 
     @property
     def id(self) -> str:
@@ -90,14 +90,14 @@ class Row:
     @cached_property
     def ended(self) -> bool:
         """Whether it has, and what it made is at home."""
-        return self.brief["state"] in ENDED and self.at_home(self.id)
+        return self.brief["state"] in ENDED and self.at_home
 
     @cached_property
     def state(self) -> str:
         """The name of its state."""
         b = self.brief
         if b["state"] in ENDED:
-            return _ended(b) if self.at_home(self.id) else "COMPLETING"
+            return _ended(b) if self.at_home else "COMPLETING"
         if b["wish"] == "cancel":
             return "COMPLETING" if self.started else "CANCELLED"
         if not self.started:

@@ -252,10 +252,10 @@ class Filter:
         state = "RUNNING" if row.state == "COMPLETING" else row.state
         if self.states is not None and state not in self.states:
             return False
-        begun = row.submitted
-        return (self.until is None or begun <= self.until) and (
-            self.since is None or row.ended_at is None or row.ended_at >= self.since
-        )
+        if self.states is not None and row.ended_at is not None:  # the state of then, not of later
+            return (self.since or row.ended_at) <= row.ended_at <= (self.until or row.ended_at)
+        begun = self.until is None or row.submitted <= self.until
+        return begun and (self.since is None or row.ended_at is None or row.ended_at >= self.since)
 
     def whole(self, row: Row) -> bool:
         """Whether the job's own row is wanted, and not its step alone."""
@@ -275,9 +275,7 @@ def _filter(given: Given, site: Site) -> Filter:
     users = _split(given.last("uid") or given.last("user"))
     if users is None and not given.has("allusers") and not ids and user_name() != "root":
         users = frozenset({user_name()})
-    since = _time(given.last("starttime"), site)
-    if since is None and not ids:
-        since = site.now if states else site.now.astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
+    since, until = _period(given, site, states is not None, bool(ids))
     return Filter(
         ids,
         states,
@@ -286,8 +284,19 @@ def _filter(given: Given, site: Site) -> Filter:
         _split(given.last("accounts")),
         _split(given.last("partition")),
         since,
-        _time(given.last("endtime"), site),
+        until,
     )
+
+
+def _period(given: Given, site: Site, states: bool, ids: bool) -> tuple[datetime | None, datetime | None]:
+    """From when on and until when jobs are looked for. States without an end are those of the beginning."""
+    since, until = _time(given.last("starttime"), site), _time(given.last("endtime"), site)
+    if since is None and not ids:
+        since = site.now if states else site.now.astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
+    if since is not None and since > (until or site.now):
+        later = show_time(until or site.now)
+        raise Refused(f"sacct: error: Start time ({show_time(since)}) requested is after end time ({later}).")
+    return since, since if states and until is None else until
 
 
 def _time(text: str | None, site: Site) -> datetime | None:

@@ -18,7 +18,7 @@ from spotsurfer.slurm.dependencies import PROBLEM, read_dependency
 from spotsurfer.slurm.files import Names, file_name, usual
 from spotsurfer.slurm.listing import DETAILS, fetch
 from spotsurfer.slurm.options import Refused
-from spotsurfer.slurm.rows import ENDED, Row
+from spotsurfer.slurm.rows import Row
 from spotsurfer.slurm.site import Site, user_name
 from spotsurfer.slurm.start_script import (
     COMMAND,
@@ -193,14 +193,10 @@ def _test(spec: JobSpec, site: Site) -> None:
 
 
 def _wait(site: Site, made: Json) -> int:
-    """The exit code of an ended job; of an array the highest."""
-    while True:
-        rows = [r for r in fetch(site, ended=True) if r.number == made["number"]]
-        if all(r.brief["state"] in ENDED for r in rows):
-            site.home.deliver(site.client, wait=True)
-            if all(replace(r).ended for r in rows):  # looked at anew: a row remembers what it found
-                return max((_code(r) for r in rows), default=1)
+    """The exit code of an ended job that is at home; of an array the highest."""
+    while any(row.number == made["number"] for row in fetch(site, ended=False)):
         time.sleep(LOOK_SECONDS)
+    return max((_code(row) for row in fetch(site, ended=True) if row.number == made["number"]), default=1)
 
 
 def _code(row: Row) -> int:

@@ -30,12 +30,12 @@ class Home:
     def expect(self, client: Client, spec: JobSpec, made: Json, settle: float = 0.0) -> None:
         """Note what was submitted, and the controller's answer, so that files and output come home."""
 
-    def deliver(self, client: Client, wait: bool = False) -> None:
-        """Bring home what has ended."""
+    def deliver(self, client: Client) -> None:
+        """Bring home what has ended, unless another process is at it."""
 
-    def at_home(self, job: str) -> bool:  # noqa: ARG002
-        """Whether nothing of an ended job is awaited here."""
-        return True
+    def awaited(self, client: Client) -> frozenset[str]:  # noqa: ARG002
+        """Ids of jobs of which something is to come home."""
+        return frozenset()
 
 
 @dataclass(frozen=True)

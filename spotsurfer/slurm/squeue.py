@@ -23,6 +23,9 @@ DEFAULT = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
 LONG = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
 
 
+WITH_REASON = frozenset({"PENDING", "FAILED", "TIMEOUT", "OUT_OF_MEMORY"})
+
+
 def _left(entry: Entry) -> str:
     limit = entry.row.limit
     return show_duration(None if limit is None else limit - entry.row.seconds)
@@ -37,7 +40,7 @@ def _end(entry: Entry) -> str:
 
 def _where(entry: Entry) -> str:
     row = entry.row
-    return f"({row.reason})" if row.state == "PENDING" or (not row.node and row.state != "COMPLETED") else row.node
+    return f"({row.reason})" if row.state in WITH_REASON else row.node
 
 
 def _dependency(entry: Entry) -> str:
@@ -232,7 +235,7 @@ class Filter:
     @property
     def ended(self) -> bool:
         """Whether ended jobs may be among them."""
-        return bool(self.states - {"PENDING", "RUNNING", "SUSPENDED"})  # COMPLETING jobs have ended for the controller
+        return bool(self.states - IN_QUEUE)
 
     def takes(self, row: Row) -> bool:
         """Whether the job is wanted."""

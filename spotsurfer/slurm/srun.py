@@ -62,7 +62,9 @@ def _follow(site: Site, made: Json, batch: Batch) -> int:
             if not parts:
                 break
         if ended:
-            site.home.deliver(site.client, wait=True)
+            while made["job"] in site.home.awaited(site.client):
+                site.home.deliver(site.client)
+                time.sleep(LOOK_SECONDS / 5)
             made["machine"] = next((a["instance"] for a in reversed(view["attempts"]) if a["instance"]), "")
             return _code(view)
         time.sleep(LOOK_SECONDS)

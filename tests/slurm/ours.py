@@ -14,7 +14,8 @@ from spotsurfer.ports.clock import SystemClock
 from spotsurfer.slurm.programs import run
 from spotsurfer.slurm.site import Site
 from spotsurfer.web.client import connect
-sys.exit(run({program!r}, sys.argv[1:], Site(connect, SystemClock().now().astimezone(), os.environ, os.getcwd(), {{'main': 'spot-first'}})))
+now = SystemClock().now().astimezone()
+sys.exit(run({program!r}, sys.argv[1:], Site(connect, now, os.environ, os.getcwd(), {{"main": "spot-first"}})))
 """
 
 

@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import IO, Any
@@ -29,7 +29,9 @@ from spotsurfer.jobspec.validate import problems
 from spotsurfer.model import arrays
 from spotsurfer.model.dependencies import After, read_after
 from spotsurfer.model.job import JobSpec, MarketChoice
+from spotsurfer.ports.clock import SystemClock
 
+CLOCK = SystemClock()
 MINUTE = 4.0
 CPUS, LICENCES = 4, {"vcs": 2}
 KILL_SECONDS = 3.0
@@ -81,7 +83,7 @@ class Played:
 
     def look(self) -> None:
         """End what has ended, start what may start."""
-        now = datetime.now(UTC)
+        now = CLOCK.now()
         for task in self.tasks.values():
             if task.state == "active":
                 self._watch(task, now)
@@ -118,7 +120,7 @@ class Played:
         spec = task.spec
         out = self._open(task, spec.stdout) if spec.stdout else os.dup(task.printed.fileno())
         err = self._open(task, spec.stderr) if spec.stderr else os.dup(out)
-        given = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "TMPDIR": "/tmp"}  # noqa: S108
+        given = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "TMPDIR": "/tmp"}
         if task.task is not None:
             given["SPOTSURFER_TASK"] = str(task.task)
         task.process = subprocess.Popen(
@@ -178,8 +180,9 @@ class Played:
     def submit(self, body: dict[str, Any]) -> dict[str, Any]:
         """One job or array."""
         raw = body["spec"]
-        values = {k: tuple(v) if isinstance(v, list) else v for k, v in raw.items()}
-        spec = JobSpec(**values | {"market": MarketChoice(values["market"])})
+        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in raw.items()}
+        values["market"] = MarketChoice(values["market"])
+        spec = JobSpec(**values)
         for key, why in problems(spec):
             raise ValueError(f"{key} {why}.")
         if spec.cpus > CPUS:
@@ -188,7 +191,7 @@ class Played:
             if LICENCES.get(name, 0) < count:
                 raise ValueError(f"licences has {name!r}, of which there are {LICENCES.get(name, 0)}.")
         conditions = [(str(c.kind), self._place(c.on) if c.on else "") for c in read_after(spec.after)]
-        number, now = self.next, datetime.now(UTC)
+        number, now = self.next, CLOCK.now()
         self.next += 1
         id, of = f"{spec.name.lower()[:20].strip('-._')}-{number}", arrays.read_array(spec.array).tasks if spec.array else ()
         for task in of or (None,):
@@ -208,19 +211,25 @@ class Played:
 
     def brief(self, task: Task) -> dict[str, Any]:
         """As GET /v1/brief shows it."""
-        now = datetime.now(UTC)
+        now = CLOCK.now()
         spec, waits = task.spec, self.waits_for(task, now) if task.state == "queued" else ""
+        told = waits in ("dependency", "never")
+        same = {k: getattr(task, k) for k in ("id", "number", "array", "task", "state", "wish", "exit_code", "ended_by")}
+        asked = {k: getattr(spec, k) for k in ("name", "project", "cpus", "memory_bytes", "gpus", "time_limit_seconds", "home")}
+        times = {"submitted_at": task.submitted, "started_at": task.started, "ended_at": task.ended}
         return {
-            "id": task.id, "number": task.number, "array": task.array, "task": task.task, "name": spec.name, "owner": "root",
-            "project": spec.project, "phase": "queued" if task.state == "queued" else "running", "state": task.state,
-            "wish": task.wish, "reason": "", "exit_code": task.exit_code, "ended_by": task.ended_by,
-            "submitted_at": task.submitted.isoformat(), "started_at": task.started and task.started.isoformat(),
-            "ended_at": task.ended and task.ended.isoformat(), "cpus": spec.cpus, "memory_bytes": spec.memory_bytes, "gpus": spec.gpus,
-            "time_limit_seconds": spec.time_limit_seconds,
+            **same,
+            **asked,
+            **{k: at and at.isoformat() for k, at in times.items()},
+            "owner": "root",
+            "phase": "queued" if task.state == "queued" else "running",
+            "reason": "",
             "array_limit": arrays.read_array(spec.array).limit if task.array else 0,
-            "after": [k if k == "singleton" else f"{k}:{self._number(on)}" for k, on in task.conditions] if waits in ("dependency", "never") else [],
-            "machine": "node-1" if task.started else "", "home": spec.home, "market": str(spec.market), "waits_for": waits,
-        }  # fmt: skip
+            "after": [k if k == "singleton" else f"{k}:{self._number(on)}" for k, on in task.conditions] if told else [],
+            "machine": "node-1" if task.started else "",
+            "market": str(spec.market),
+            "waits_for": waits,
+        }
 
     def _number(self, on: str) -> str:
         found = next(t for t in self.tasks.values() if on in (t.id, t.array))
@@ -238,7 +247,7 @@ class Played:
             if task.state == "active":
                 self.kill(task)
             elif task.state == "queued":
-                task.state, task.ended = "cancelled", datetime.now(UTC)
+                task.state, task.ended = "cancelled", CLOCK.now()
         elif what in ("hold", "resume"):
             task.wish = "hold" if what == "hold" else "run"
             if task.state == "active":
@@ -282,7 +291,11 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 class Handler(BaseHTTPRequestHandler):
     """The routes."""
 
-    server: Server
+    @property
+    def played(self) -> Played:
+        """The table of jobs."""
+        assert isinstance(self.server, Server)
+        return self.server.played
 
     def address_string(self) -> str:
         """Of a Unix socket."""
@@ -304,7 +317,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self, body: dict[str, Any]) -> None:
         try:
-            with self.server.played.lock:
+            with self.played.lock:
                 data, code = self._found(body), 200
         except (ValueError, LookupError, KeyError) as error:
             kind = {ValueError: "JobFileError", LookupError: "NoCapacity"}.get(type(error), "NotFound")
@@ -315,7 +328,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def _found(self, body: dict[str, Any]) -> bytes:
-        played, url = self.server.played, urlsplit(self.path)
+        played, url = self.played, urlsplit(self.path)
         parts, query = [unquote(p) for p in url.path.split("/")[2:]], parse_qs(url.query)
         match parts:
             case ["brief"]:

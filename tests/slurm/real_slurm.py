@@ -144,10 +144,9 @@ def _start_database(folder: Path, start: Callable[..., None]) -> None:
     if owner:
         os.chown(data, pwd.getpwnam("mysql").pw_uid, -1)
         os.chown(folder, pwd.getpwnam("mysql").pw_uid, -1)  # of its socket
-    subprocess.run(
-        ["mariadb-install-db", "--no-defaults", f"--datadir={data}", "--skip-test-db", "--auth-root-authentication-method=socket", *owner],
-        check=True, capture_output=True, timeout=120,
-    )  # fmt: skip
+    begin = ["mariadb-install-db", "--no-defaults", f"--datadir={data}", "--skip-test-db"]
+    words = [*begin, "--auth-root-authentication-method=socket", *owner]
+    subprocess.run(words, check=True, capture_output=True, timeout=120)
     sock = folder / "mysql.socket"
     start(
         "mariadbd",

@@ -5,6 +5,6 @@ t squeue -h -j "$id" -o '%i %r'
 t scancel "${id}_1"
 t squeue -h -r -j "$id" -o '%i %r'
 t scancel "$id"
-ended "$id"
+while [ -n "$(squeue -h -j "$id" 2>/dev/null)" ]; do sleep "$NAP"; done; known "$id"
 sacct -n -X -P -j "$id" -o State | sort | uniq -c | sed 's/^ *//'
 t scancel "${id}_[9-x]"

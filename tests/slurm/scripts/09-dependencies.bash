@@ -1,6 +1,6 @@
 # afterok, afternotok, afterany: fulfilled, waited for, never satisfied.
-submit -o /dev/null --wrap 'sleep 3'; good=$id
-submit -o /dev/null --wrap 'sleep 3; exit 1'; bad=$id
+submit --hold -o /dev/null --wrap true; good=$id
+submit --hold -o /dev/null --wrap 'exit 1'; bad=$id
 submit -o /dev/null -d "afterok:$good" --wrap true; a=$id
 submit -o /dev/null -d "afterok:$bad" --wrap true; b=$id
 submit -o /dev/null -d "afternotok:$bad" --wrap true; c=$id
@@ -10,6 +10,7 @@ waits "$a" Dependency
 t squeue -h -j "$a" -o '%T %r %R %E'
 t squeue -h -j "$d" -o '%T %r'
 t squeue -h -j "$e" -o '%E'
+scontrol release "$good" "$bad"
 ended "$good" "$bad" "$a" "$c" "$d" "$e"
 waits "$b" DependencyNeverSatisfied
 t squeue -h -j "$b" -o '%T %r %R'

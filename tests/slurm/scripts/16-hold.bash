@@ -1,7 +1,7 @@
 # --hold, hold, release.
 submit --hold -o /dev/null --wrap true; held=$id
 t squeue -h -j "$held" -o '%i %T %t %r %R'
-known "$held"; sacct -n -X -P -o State,Start,End,AllocCPUS -j "$held"
+known "$held"; sacct -n -X -P -o State,Start,End -j "$held"
 t scontrol release "$held"
 ended "$held"
 acct "$held"

@@ -1,5 +1,5 @@
 # Not before a time.
-submit --begin=now+2 -o out.txt --wrap 'echo begun'; soon=$id
+submit --begin=now+7 -o out.txt --wrap 'echo begun'; soon=$id
 waits "$soon" BeginTime
 t squeue -h -j "$soon" -o '%T %r'
 ended "$soon"

@@ -1,5 +1,5 @@
 # Licences: two of `vcs`.
-submit -L vcs:2 -o /dev/null --wrap 'sleep 3'; a=$id
+submit -L vcs:2 -o /dev/null --wrap 'sleep 12'; a=$id
 runs "$a"
 submit -L vcs -o /dev/null --wrap true; b=$id
 waits "$b" Licenses

@@ -1,5 +1,5 @@
 # suspend and resume.
-submit -o /dev/null --wrap 'sleep 4'; runs "$id"
+submit -o /dev/null --wrap 'sleep 8'; runs "$id"
 t scontrol suspend "$id"
 until [ "$(squeue -h -j "$id" -o %T)" = SUSPENDED ]; do sleep 0.2; done
 t squeue -h -j "$id" -o '%T %t'

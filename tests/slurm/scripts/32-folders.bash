@@ -4,7 +4,8 @@ submit -D work -o out.txt --wrap 'pwd; echo "$SLURM_SUBMIT_DIR"; cat in.txt; ech
 sed "s#$PWD#HERE#" work/out.txt; ls work
 submit -i work/in.txt -o in.out --wrap 'cat'; ended "$id"
 show in.out
-submit -o gone.txt -D /no/such/folder --wrap 'pwd' ; sleep 1; scancel "$id"
+submit -o "$PWD/gone.txt" -D /no/such/folder --wrap 'pwd'; ended "$id"
+show gone.txt
 cd work/deep && submit -o here.txt --wrap 'pwd' && mv .ids ../../.ids2 && cd ../.. && cat .ids2 >> .ids; ended "$id"
 sed "s#$PWD#HERE#" work/deep/here.txt
 cat > job.py <<'END'
