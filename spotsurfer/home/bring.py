@@ -21,6 +21,7 @@ from spotsurfer.web.client import Client
 
 PIECE_BYTES = 1 << 20
 THREADS = 4
+TRIES = 3  # for a file that is written again while it is sent
 RACY_NS = 2_000_000_000  # a file that was written so recently may be written again without a sign
 
 
@@ -35,12 +36,19 @@ def bring(client: Client, spec: JobSpec, tell: Callable[[str], None] = lambda _:
     home, book = Path(spec.home), book or Book()
     exclude = spec.home_exclude or USUAL_EXCLUDE
     logs = {path for a in book.open() for path in (a.stdout, a.stderr) if path}
-    found = _digested(read(home, spec.home_files, exclude, lambda source: str(source) in logs), home, book)
-    tree = json_codec.encode(HomeTree([f.entry for f in found]))
-    name = hashlib.sha256(tree).hexdigest()
-    if _lacks(client, spec.home, [name]):
-        _send(client, spec.home, found, tell)
-        client.upload(_place(spec.home, name), iter([tree]), len(tree))
+    name = ""
+    for tries_left in reversed(range(TRIES)):
+        found = _digested(read(home, spec.home_files, exclude, lambda source: str(source) in logs), home, book)
+        tree = json_codec.encode(HomeTree([f.entry for f in found]))
+        name = hashlib.sha256(tree).hexdigest()
+        try:
+            if _lacks(client, spec.home, [name]):
+                _send(client, spec.home, found, tell)
+                client.upload(_place(spec.home, name), iter([tree]), len(tree))
+            break
+        except InputMissing:  # a file was written again between its two readings
+            if not tries_left:
+                raise
     return replace(spec, home_tree=name, home_exclude=exclude)
 
 
@@ -62,7 +70,7 @@ def _digested(found: list[Found], home: Path, book: Book) -> list[Found]:
         path = str(home / f.entry.path)
         stamp, sha256 = known.get(path, ("", ""))
         if stamp != f.stamp:
-            sha256 = _sha256(f.source)
+            sha256 = _sha256(f.source, f.entry)
             if now_ns - f.entry.mtime_ns > RACY_NS:
                 new.append((path, f.stamp, sha256))
         done.append(replace(f, entry=replace(f.entry, sha256=sha256)))
@@ -70,12 +78,11 @@ def _digested(found: list[Found], home: Path, book: Book) -> list[Found]:
     return done
 
 
-def _sha256(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as e:
-        raise InputMissing(f"{path} can't be read: {e.strerror}.") from None
+def _sha256(source: Path, entry: HomeEntry) -> str:
+    digest = hashlib.sha256()
+    for piece in _pieces(source, entry):
+        digest.update(piece)
+    return digest.hexdigest()
 
 
 def _send(client: Client, home: str, found: list[Found], tell: Callable[[str], None]) -> None:
@@ -102,9 +109,12 @@ def _place(home: str, sha256: str) -> str:
 
 
 def _pieces(source: Path, entry: HomeEntry) -> Iterator[bytes]:
+    """The file as long as it was when it was listed: a log that grows is sent as it was then."""
+    left = entry.size
     try:
         with source.open("rb") as file:
-            while piece := file.read(PIECE_BYTES):
+            while left and (piece := file.read(min(left, PIECE_BYTES))):
+                left -= len(piece)
                 yield piece
     except OSError as e:
-        raise InputMissing(f"{entry.path} can't be read: {e.strerror}.") from None
+        raise InputMissing(f"{source} can't be read: {e.strerror}.") from None

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from support.home_world import HomeWorld, shown
 
-from spotsurfer.home import at_home, courier, deliver, expect
+from spotsurfer.home import at_home, awaited, courier, deliver, expect
 from spotsurfer.home.book import Book
 from spotsurfer.home.courier import lock_name, run
 from spotsurfer.home.deliver import Pass
@@ -209,6 +209,18 @@ def test_a_controller_that_is_away_is_asked_with_growing_pauses(tmp_path: Path) 
     assert at_home("j1", world.book())
 
 
+def test_it_ends_after_an_hour_in_which_all_that_is_left_failed(tmp_path: Path) -> None:
+    world = made(tmp_path / "w")
+    shutil.rmtree(world.home)
+    pauses: list[float] = []
+    assert run(world.client, world.book(), pauses.append)
+    assert 3000 < sum(pauses) < 4000
+    world.home.mkdir()
+    assert not at_home("j1", world.book())
+    deliver(world.client, book=world.book())
+    assert at_home("j1", world.book())
+
+
 def test_a_job_that_the_controller_does_not_know_is_not_awaited_for_ever(tmp_path: Path) -> None:
     world = made(tmp_path / "w")
     del world.jobs["j1"]
@@ -223,6 +235,7 @@ def test_all_tasks_of_an_array_are_noted_with_their_own_output(tmp_path: Path) -
     spec = JobSpec("many", ("x",), home="/h/w", stdout="/h/w/{name}-{number}_{task:2}.out", array="1-3")
     expect(world.client, [(spec, {"job": "many-1", "number": 12, "tasks": 3})], book=book, start=False)
     assert [(a.job, a.stdout) for a in book.open("played")] == [(f"many-1-{n}", f"/h/w/many-12_0{n}.out") for n in (1, 2, 3)]
+    assert awaited(book) == {"many-1-1", "many-1-2", "many-1-3"}
     expect(world.client, [(JobSpec("none", ("x",)), {"job": "none", "number": 1})], book=book, start=False)
     assert len(book.open()) == 3
 

@@ -80,8 +80,16 @@ class HomeWorld:
     def wire(self, job: str) -> Spec:
         own: JobSpec = self.jobs[job]["spec"]
         scope = object_keys.home_scope(OWNER, own.home)
+        inputs = dict.fromkeys(own.inputs, 1)
         return Spec(
-            job, ["work"], home=own.home, home_scope=scope, home_tree=own.home_tree, home_exclude=list(own.home_exclude)
+            job,
+            ["work"],
+            folder=own.folder,
+            inputs=inputs,
+            home=own.home,
+            home_scope=scope,
+            home_tree=own.home_tree,
+            home_exclude=list(own.home_exclude),
         )
 
     def print(self, job: str, stream: str, text: str) -> None:

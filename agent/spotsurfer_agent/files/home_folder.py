@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import posixpath
 import stat
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,7 @@ from spotsurfer_agent.files.staging import FULL, WORK, FilesError, full_disk, is
 from spotsurfer_agent.host import root_fs
 
 THREADS = 8
+FETCHED = "inputs"  # in the agent's folder: what links to fetched inputs lead to
 
 
 def lies_on_share(spec: Spec) -> bool:
@@ -101,9 +103,9 @@ def publish(store: FileStore, spec: Spec, attempt: int, scratch: str) -> None:
     """Send what the job changed: the files, then the list; nothing of a rehearsal. Raises StoreError, FilesError("output")."""
     if not spec.home or spec.rehearses or lies_on_share(spec):
         return
-    root, own = Path(scratch, WORK), {*spec.inputs, *(f.to for f in spec.fetches)}
+    root, own = Path(scratch, WORK), {posixpath.normpath(posixpath.join(spec.folder, path)) for path in spec.inputs}
     try:
-        found = changes(read_tree(store, spec), root, spec.home_exclude, own)
+        found = changes(read_tree(store, spec), root, spec.home_exclude, own, fetched=f"{Path(scratch).parents[1]}/{FETCHED}/")
 
         def send(change: HomeChange) -> None:
             store.put_file(object_keys.home_result_key(spec.job, attempt, change.now.sha256), root / change.now.path)
@@ -116,18 +118,19 @@ def publish(store: FileStore, spec: Spec, attempt: int, scratch: str) -> None:
     store.put(object_keys.home_changes_key(spec.job, attempt), json_codec.encode(found))
 
 
-def changes(tree: HomeTree, root: Path, exclude: list[str], own: set[str]) -> HomeChanges:
-    """What the job made, changed and removed. `own`: names that came another way, and stay here. Raises OSError.
+def changes(tree: HomeTree, root: Path, exclude: list[str], own: set[str], fetched: str) -> HomeChanges:
+    """What the job made, changed and removed. Raises OSError.
 
-    A file of the same size and time of change is the same one. Removals come first, then folders, then all else by the time
-    when it came to its name: programs that wait for one file find what was written before it.
+    What came another way stays: the names `own`, and links that begin with `fetched`. A file of the same size and time of
+    change is the same one. Removals come first, then folders, then all else by the time when it came to its name: programs that
+    wait for one file find what was written before it.
     """
     was, found, passed = {e.path: e for e in tree.entries}, list[tuple[int, HomeChange]](), list[str]()
     seen = set[str]()
     for path, st in _walk(root, exclude):
         seen.add(path)
         now = _entry(root, path, st, was.get(path))
-        if path in own or (now is not None and now == was.get(path)):
+        if path in own or (now is not None and (now == was.get(path) or now.target.startswith(fetched))):
             continue
         if now is None or not is_nameable(path):
             passed.append(shown(path))
@@ -153,7 +156,7 @@ def _walk(root: Path, exclude: list[str]) -> Iterator[tuple[str, os.stat_result]
 
 
 def _entry(root: Path, path: str, st: os.stat_result, was: HomeEntry | None) -> HomeEntry | None:
-    """The entry as it is now; None for a pipe, a socket, or a link to what the machine fetched."""
+    """The entry as it is now; None for a pipe, a socket, or a link whose target is no text."""
     mode = stat.S_IMODE(st.st_mode) & 0o777
     if stat.S_ISDIR(st.st_mode):
         same = was is not None and was.kind == FOLDER and was.mode == mode
