@@ -129,7 +129,7 @@ class Played:
         if what == "log":
             return self._log(self.folder / f"{job}.err", urlsplit(self.requests[-1]).query)
         if what == "home":
-            found = changes(self._tree(row["spec"]), at, row["spec"]["home_exclude"], set())
+            found = changes(self._tree(row["spec"]), at, row["spec"]["home_exclude"], set(), "/nothing")
             if not name:
                 return json_codec.encode(found)
             return next((at / c.now.path).read_bytes() for c in found.changes if c.now.sha256 == name[0])

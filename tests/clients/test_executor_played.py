@@ -158,7 +158,7 @@ def test_a_rule_runs_elsewhere_and_its_results_land_here(run: Run) -> None:
         "workflow": "",
         "rule": "r1",
         "wildcards": "sample=1",
-        "inputs-bytes": "5",
+        "input_bytes": "5",
     }
 
 

@@ -16,5 +16,5 @@ def test_what_came_to_its_name_last_comes_home_last(tmp_path: Path) -> None:
         (tmp_path / name).write_text("x")
         time.sleep(0.02)
     (tmp_path / "rc.tmp").rename(tmp_path / "rc")
-    found = changes(HomeTree([HomeEntry("old", FILE)]), tmp_path, [], set())
+    found = changes(HomeTree([HomeEntry("old", FILE)]), tmp_path, [], set(), "/nothing")
     assert [c.now.path for c in found.changes] == ["old", "out", "out/deep", "out/deep/a", "glob.list", "rc"]

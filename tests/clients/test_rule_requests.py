@@ -52,7 +52,7 @@ def test_names_are_those_of_jobs(rule: str) -> None:
 
 def test_tags_name_the_rule_and_what_it_reads() -> None:
     assert rule_request.tags("r1", "bwa", "sample=s01", 7) == {
-        "workflow": "r1", "rule": "bwa", "inputs-bytes": "7", "wildcards": "sample=s01",
+        "workflow": "r1", "rule": "bwa", "input_bytes": "7", "wildcards": "sample=s01",
     }  # fmt: skip
 
 

@@ -52,7 +52,7 @@ def market_of(word: str) -> MarketChoice:
 
 def tags(run: str, rule: str, wildcards: str, inputs_bytes: int) -> dict[str, str]:
     """By which jobs of a workflow are found, and by which sizes are learned: the rule and what it reads."""
-    found = {"workflow": run, "rule": rule, "inputs-bytes": str(inputs_bytes)}
+    found = {"workflow": run, "rule": rule, "input_bytes": str(inputs_bytes)}
     return {**found, "wildcards": wildcards} if wildcards else found
 
 
