@@ -252,7 +252,8 @@ class Apply:
         return record
 
     def _granting(self, action: Grant | GiveBack, nonce: str) -> Head:
-        saved = (e for e in reversed(self.heads.log(action.job).entries) if e.checkpoint == action.checkpoint)
+        entries = reversed(self.heads.log(action.job).entries)  # that of the end counts what came after its checkpoint, too
+        saved = (e for e in entries if e.checkpoint == action.checkpoint and e.kind is not HeadKind.DONE)
         found = next(saved, None) if action.checkpoint else None
         place = head_log.Place(action.after + 1, nonce, self.clock.now().isoformat())
         return head_log.granted(place, action.attempt, action.checkpoint, action.sequence, found)
