@@ -173,7 +173,9 @@ class Apply:
         return lambda c: (self._plan(c, action, rejected), None)
 
     def _plan(self, c: Connection, action: Plan, rejected: Sequence[Rejected]) -> str:
-        now = self.clock.now()
+        now, job = self.clock.now(), rows.load_job(c, action.job)
+        if job.state not in (JobState.QUEUED, JobState.ACTIVE):
+            raise rows.Stale(f"job {job.id} was ended or suspended with others of its array meanwhile")
         attempt = effects.planned(action, self.family, self.lease_seconds, now)
         rows.add_attempt(c, attempt)
         self._begin(c, action)

@@ -281,6 +281,11 @@ def job_or_array(connection: Connection, name: str, owner: str | None = None) ->
     return job.array if job.array and job.id != name else job.id
 
 
+def is_there(connection: Connection, id: str) -> bool:
+    """Whether this is the id of a job or of an array."""
+    return connection.execute(select(J.c.id).where(or_(J.c.id == id, J.c.array == id)).limit(1)).first() is not None
+
+
 def is_taken(connection: Connection, id: str, array: str) -> bool:
     """Whether `id` is an array's, has neighbours that look like its tasks, or looks like a task of a job or array `array`."""
     theirs = or_(J.c.array == id, J.c.id.op("GLOB")(f"{id}-[0-9]*"), J.c.array == (array or "-"), J.c.id == array)

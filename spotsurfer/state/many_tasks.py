@@ -64,7 +64,7 @@ def resume(connection: Connection, wanted: Selection, now: datetime) -> list[Job
     return _changed(connection, and_(never_began(wanted), J.c.waits_for == queue.HELD), run, "resume", now)
 
 
-def prioritize(connection: Connection, wanted: Selection, priority: int, now: datetime) -> list[JobId]:
+def prioritize(connection: Connection, wanted: Selection, now: datetime, *, priority: int) -> list[JobId]:
     """Give those of the tasks that never began another priority; returns them."""
     spec = func.json_set(J.c.spec, "$.priority", priority)
     mine = and_(never_began(wanted), J.c.priority != priority)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -26,7 +26,7 @@ def engine() -> Engine:
 
 
 @pytest.fixture
-def c(engine: Engine) -> Connection:
+def c(engine: Engine) -> Iterator[Connection]:
     with engine.connect() as connection:
         yield connection
         connection.rollback()

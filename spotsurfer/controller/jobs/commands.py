@@ -78,7 +78,7 @@ class Commands:
 
     def resume(self, job: str, who: str = USER) -> Job:
         """Undo a hold, of an array of all its tasks; see `_resume`."""
-        return self._tasks(job, "resume", many_tasks.resume, self._resume) or self._resume(job, who)
+        return self._tasks(job, "resume", many_tasks.resume, lambda id: self._resume(id, who)) or self._resume(job, who)
 
     def _resume(self, job: str, who: str = USER) -> Job:
         """Undo a hold; earlier failures don't count any more. A connection wakes only an idle job.

@@ -221,12 +221,9 @@ class Submission:
         return job
 
     def _exists(self, job: JobId) -> bool:
+        """As a job or as an array."""
         with self.engine.connect() as connection:
-            try:
-                rows.load_job(connection, job)
-            except NotFound:
-                return False
-        return True
+            return rows.is_there(connection, job)
 
 
 @contextmanager
