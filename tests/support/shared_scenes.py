@@ -20,7 +20,7 @@ from support.patience import FACTOR
 FAR = Path("/run/store/nfs/out")
 PROGRAM = Path(__file__).with_name("shared_job.py")
 TURNS = 400
-STILL_SECONDS = 1.0  # longer than without files on shared file systems; 0.2 s on two processors
+STILL_SECONDS = 1.0  # longer than without files on shared file systems; 0.5 s on two busy processors
 
 
 def spec(**changes: object) -> Spec:
