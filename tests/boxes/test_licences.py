@@ -112,7 +112,7 @@ def test_a_licence_is_returned_and_taken_again(world: Fleet, server: LicenceServ
         world.assert_one_owner(job)
     assert ("return", "notice", "yes") in server.of(first)
     assert server.most == 1
-    assert server.unlicensed == [], "no step without a licence"
+    assert server.too_many == [], "no step while another one had the licence"
     (identity,) = server.seen[first]
     assert identity.split()[0] == "02:73:70:6f:74:02"
     assert identity.split()[3:] == [first, first]

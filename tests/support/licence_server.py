@@ -1,7 +1,7 @@
 """A counting licence server on a Unix socket, and its client, which jobs bring along. One line a question, one a reply.
 
 `take HOLDER`, `return HOLDER`, `use HOLDER WORD…`: a program says that it works, and what it sees of its machine. A holder that
-has a licence and takes it keeps it. The server notes each program that works without one.
+has a licence and takes it keeps it. The server notes who works while others have all of them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class LicenceServer:
         self.out: set[str] = set()
         self.most = 0
         self.asked: list[tuple[str, str, str, str]] = []  # word, holder, why, what became of it
-        self.unlicensed: list[str] = []
+        self.too_many: list[str] = []  # who worked although others had all of them
         self.seen: dict[str, set[str]] = defaultdict(set)  # holder -> what it saw of its machine
         self.at: list[tuple[float, int]] = []  # when how many were out
         self._lock = threading.Lock()
@@ -76,8 +76,8 @@ class LicenceServer:
                 self.out |= {holder} if yes else set()
             elif word == "return":
                 self.out.discard(holder)
-            elif holder not in self.out:
-                self.unlicensed.append(holder)
+            elif len(self.out - {holder}) == self.total:
+                self.too_many.append(holder)
             if word == "use":
                 self.seen[holder].add(" ".join((why, *more)))
             else:
