@@ -279,12 +279,13 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         self.played.stopping.set()
         self.shutdown()
         self.server_close()
+        for thread in self.threads:
+            thread.join()
         for task in self.played.tasks.values():
             if task.process is not None and task.process.poll() is None:
                 self.played.signal(task, signal.SIGKILL)
                 task.process.wait()
-        for thread in self.threads:
-            thread.join()
+            task.printed.close()
 
 
 class Handler(BaseHTTPRequestHandler):
