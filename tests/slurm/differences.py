@@ -17,11 +17,11 @@ class Difference:
 
     def line(self) -> str:
         """For docs/slurm.md."""
-        return f"- `{self.script}`: {_shown(self.slurm)} is {_shown(self.ours)}. {self.why}"
+        return f"- {self.script}: Slurm prints {_shown(self.slurm)}, ours {_shown(self.ours)}. {self.why}"
 
 
 def _shown(lines: tuple[str, ...]) -> str:
-    return " / ".join(f"`{line.strip()}`" for line in lines) or "nothing"
+    return " / ".join(f"`` {line.strip()} ``" if "`" in line else f"`{line.strip()}`" for line in lines) or "nothing"
 
 
 CONFIGURATION = "sbatch: error: Batch job submission failed: Requested node configuration is not available"
