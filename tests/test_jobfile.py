@@ -78,7 +78,7 @@ def test_every_key_arrives(tmp_path: Path) -> None:
 def test_the_reference_of_keys_is_complete() -> None:
     import dataclasses
 
-    assert {field for field, _ in KEYS.values()} | {"fetches"} == {f.name for f in dataclasses.fields(JobSpec)}
+    assert {field for field, _ in KEYS.values()} | {"fetches", "home_tree"} == {f.name for f in dataclasses.fields(JobSpec)}
 
 
 def test_a_size_policy_its_bounds_and_parameters(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ EVENTS = (
     *("request.denied", "tick.failed", "observe.trouble", "action.done", "action.stale", "action.failed"),
     *("action.refused", "job.set-aside", "report.refused", "report.passed-over", "policy.failed", "hook.done"),
     *("journal.open", "prices.assumed", "witness.unreadable", "keeper.collected", "keeper.trouble", "keeper.failed"),
+    *("homes.removed",),
     *("access.handed", "access.failed", "nudge.failed", "front.opened", "front.taken", "front.full", "front.woke"),
     *("config.refused", "front.trouble", "errand.failed", "token.use-not-noted", "audit.lost", "config.reloaded"),
     *("notify.failed", "webhook.failed", "webhook.given-up", "oidc.refused", "oidc.unreachable"),

@@ -241,6 +241,12 @@ class RetentionSection(Section):
     every: Interval = 60.0
 
 
+class SharedSection(Section):
+    """[shared]: file systems that users' hosts and machines have in common."""
+
+    paths: tuple[AbsolutePath, ...] = ()
+
+
 class _Chosen(BaseModel):
     """A section that names a plug-in and holds free tables for it (and for others, kept for later)."""
 
@@ -318,6 +324,7 @@ class Settings(BaseSettings):
     checkpoint: CheckpointSection = Field(default_factory=CheckpointSection)
     images: ImagesSection = Field(default_factory=ImagesSection)
     inputs: InputsSection = Field(default_factory=InputsSection)
+    shared: SharedSection = Field(default_factory=SharedSection)
     retention: RetentionSection = Field(default_factory=RetentionSection)
     provider: ProviderSection = Field(default_factory=ProviderSection)
     policy: PolicySection = Field(default_factory=PolicySection)

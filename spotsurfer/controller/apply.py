@@ -91,6 +91,7 @@ class Apply:
     launched: Callable[[], None] = lambda: None  # a machine was ordered, and its row says so
     spent: Callable[[JobId], int | None] = lambda _: None  # cost of a job so far, micro-dollars; None = not known
     nudge: Callable[[Attempt], None] = lambda _: None  # something new lies in the store for its agent
+    follow: Callable[[Job], None] = lambda _: None  # before its first start: its folder after jobs that came before it
     first_cooldown_seconds: float | None = None
     lease_seconds: float = 60.0  # of machines that are ordered from now on
     _unknown: dict[str, int] = field(default_factory=dict)  # launch token -> number of inconclusive answers
@@ -230,6 +231,10 @@ class Apply:
     def _grant(self, action: Grant) -> Effect:
         attempt = self._load(action.job, action.attempt)
         log = self.heads.log(action.job)
+        if action.checkpoint is None:
+            with self.engine.connect() as connection:
+                job = rows.load_job(connection, action.job)
+            self.follow(job)
         head = self._granting(action, f"grant-{attempt.token}")
         if log.append(head) is Appended.LOST:
             return lambda _: ("the head moved meanwhile: decided again", None)

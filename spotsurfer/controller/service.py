@@ -115,6 +115,7 @@ class ControllerService:
         self.machine = self.logins.machine
         self.partial = self.partials.seen
         self.partial_output = self.partials.file
+        self.shares_home = self.homes.shares_home
         self.home_lacks = self.homes.home_lacks
         self.upload_home = self.homes.upload_home
         self.checkpoints = self.checkpoint_api.checkpoints

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -73,6 +74,7 @@ from spotsurfer.store.open_store import open_for, open_place
 
 log = structlog.get_logger()
 RENEWALS_SECONDS = 5.0  # between two looks for credentials to renew
+HOMES_SECONDS = 3600.0  # between two looks for folders in which nobody works any more
 TIDY_SECONDS = 5.0  # between two looks for rehearsals that are over
 MESSAGES_SECONDS, WEBHOOKS_SECONDS = 5.0, 1.0  # between two looks for news
 LISTING_SECONDS = 2.0  # at least between two listings of the cloud: looks in quick succession concern the store
@@ -163,6 +165,7 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         engine=engine,
         clock=clock,
         clouds=clouds,
+        store=store,
         stores={p.name: boots.get(p.name, store) for p in clouds},
         secret_of=key.access_secret_of,
         lead=leadership.check,
@@ -172,6 +175,8 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
     observer.silent_from = renewals.silent_from
     renewing = Repeated("renewals", renewals.look, RENEWALS_SECONDS, "access.failed", renewals.stopping, at_once=True)
     hooks = Hooks(engine, clock, settings.hooks.on_end)
+    shared = tuple(str(path) for path in settings.shared.paths)
+    homes = HomeFolders(engine, store, own.data_dir / "uploads", shared)
     apply = Apply(
         engine=engine,
         clouds=clouds,
@@ -185,6 +190,7 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         launched=renewing.poke,
         spent=lambda job: observer.costs.of_job(job),  # a reload of [costs] puts others in their place
         nudge=logins.nudge,
+        follow=homes.follow,
         first_cooldown_seconds=settings.limits.cooldown_seconds,
         lease_seconds=limits.lease_seconds,
     )
@@ -216,16 +222,19 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         interval_seconds=settings.agent.checkpoint_interval or USUAL_SECONDS,
         addresses=tuple(OwnStore.of(*place) for place in own_stores),
         limits=settings.limits.as_limits(),
+        shared=shared,
     )
     commands = Commands(engine, clock, heads, schedule.poke, checkpoints.has, observer.offers)
     collection = CheckpointGc(checkpoints, settings.retention)
     forks = Forks(checkpoints, collection, submission.new_job_id, schedule.poke)
     rehearsals = Rehearsals(checkpoints, forks, collection, commands.cancel)
     operations = Operations()
+    ended = settings.retention.ended
     background = [
         Repeated("keeper", collection.look, settings.retention.every, "keeper.failed", collection.stopping),
         renewing,
         Repeated("tidy", rehearsals.tidy, TIDY_SECONDS, "keeper.failed"),
+        Repeated("homes", lambda: homes.tidy(clock.now(), timedelta(seconds=ended)), HOMES_SECONDS, "keeper.failed"),
     ]
     messages = Messages(engine, clock, settings.notify.as_rules(), _send(settings))
     webhooks = Webhooks(engine, clock, _webhooks(settings))
@@ -256,7 +265,7 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         submission=submission,
         checkpoint_api=CheckpointApi(checkpoints, collection, forks, rehearsals, operations),
         partials=Partials(engine, store, reports),
-        homes=HomeFolders(engine, store, own.data_dir / "uploads"),
+        homes=homes,
         images=ImageDigests(store),
         logins=logins,
         scope_budgets=scope_budgets,

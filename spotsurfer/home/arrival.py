@@ -118,12 +118,19 @@ class Arrival:
         e = change.now
         if not is_plain(e.path) or e.kind not in (FILE, LINK, FOLDER, GONE):
             return "it is no path below the folder"
-        if e.kind == LINK:
-            to = os.path.normpath(self.home / Path(e.path).parent / e.target)
-            real = os.path.realpath(self.home / Path(e.path).parent)
-            if not (_inside(to, str(self.home)) and _inside(real, os.path.realpath(self.home))):
-                return f"it is a link that leads out of the folder, to {e.target[:200]}"
+        if e.kind == LINK and self._leads_out(e):
+            return f"it is a link that leads out of the folder, to {e.target[:200]}"
         return ""
+
+    def _leads_out(self, e: HomeEntry) -> bool:
+        """By its text, and where its own folder really is. Behind a name ".." is taken for out: the name may become a link."""
+        home, above = os.path.realpath(self.home), os.path.realpath((self.home / e.path).parent)
+        names = e.target.split("/")
+        while names and names[0] == "..":
+            names.pop(0)
+        to = os.path.normpath(os.path.join(above, e.target))  # noqa: PTH118 -- an absolute one stands for itself
+        inside = _inside(to, home) or _inside(to, str(self.home))
+        return ".." in names or not inside or not _inside(above, home)
 
     def _place(self, change: HomeChange) -> None:
         now = change.now

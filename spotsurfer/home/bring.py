@@ -21,6 +21,7 @@ from spotsurfer.web.client import Client
 
 PIECE_BYTES = 1 << 20
 THREADS = 4
+TRIES = 3  # for a file that is written again while it is sent
 RACY_NS = 2_000_000_000  # a file that was written so recently may be written again without a sign
 
 
@@ -28,20 +29,34 @@ def bring(client: Client, spec: JobSpec, tell: Callable[[str], None] = lambda _:
     """Send what the store lacks of `spec.home`; the specification to submit, for any number of jobs.
 
     `tell` hears how much is sent. A specification without a home comes back as it is. Raises InputMissing, JobFileError, and
-    the controller's errors.
+    the controller's errors. A folder that machines see, too, stays where it is.
     """
-    if not spec.home:
+    if not spec.home or _is_shared(client, spec):
         return spec
     home, book = Path(spec.home), book or Book()
     exclude = spec.home_exclude or USUAL_EXCLUDE
     logs = {path for a in book.open() for path in (a.stdout, a.stderr) if path}
-    found = _digested(read(home, spec.home_files, exclude, lambda source: str(source) in logs), home, book)
-    tree = json_codec.encode(HomeTree([f.entry for f in found]))
-    name = hashlib.sha256(tree).hexdigest()
-    if _lacks(client, spec.home, [name]):
-        _send(client, spec.home, found, tell)
-        client.upload(_place(spec.home, name), iter([tree]), len(tree))
+    name = ""
+    for tries_left in reversed(range(TRIES)):
+        found = _digested(read(home, spec.home_files, exclude, lambda source: str(source) in logs), home, book)
+        tree = json_codec.encode(HomeTree([f.entry for f in found]))
+        name = hashlib.sha256(tree).hexdigest()
+        try:
+            if _lacks(client, spec.home, [name]):
+                _send(client, spec.home, found, tell)
+                client.upload(_place(spec.home, name), iter([tree]), len(tree))
+            break
+        except InputMissing:  # a file was written again between its two readings
+            if not tries_left:
+                raise
     return replace(spec, home_tree=name, home_exclude=exclude)
+
+
+def _is_shared(client: Client, spec: JobSpec) -> bool:
+    """Whether machines have the folder: a mount of the job's, or one that the operator named."""
+    if any(f"{spec.home}/".startswith(f"{m.target.rstrip('/')}/") for m in spec.mounts):
+        return True
+    return bool(client.post("/v1/homes/lacks", {"home": spec.home, "digests": []})["shared"])
 
 
 def _digested(found: list[Found], home: Path, book: Book) -> list[Found]:
@@ -55,7 +70,7 @@ def _digested(found: list[Found], home: Path, book: Book) -> list[Found]:
         path = str(home / f.entry.path)
         stamp, sha256 = known.get(path, ("", ""))
         if stamp != f.stamp:
-            sha256 = _sha256(f.source)
+            sha256 = _sha256(f.source, f.entry)
             if now_ns - f.entry.mtime_ns > RACY_NS:
                 new.append((path, f.stamp, sha256))
         done.append(replace(f, entry=replace(f.entry, sha256=sha256)))
@@ -63,12 +78,11 @@ def _digested(found: list[Found], home: Path, book: Book) -> list[Found]:
     return done
 
 
-def _sha256(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as e:
-        raise InputMissing(f"{path} can't be read: {e.strerror}.") from None
+def _sha256(source: Path, entry: HomeEntry) -> str:
+    digest = hashlib.sha256()
+    for piece in _pieces(source, entry):
+        digest.update(piece)
+    return digest.hexdigest()
 
 
 def _send(client: Client, home: str, found: list[Found], tell: Callable[[str], None]) -> None:
@@ -91,13 +105,16 @@ def _lacks(client: Client, home: str, digests: list[str]) -> list[str]:
 
 
 def _place(home: str, sha256: str) -> str:
-    return f"/v1/homes/files/{sha256}?{urlencode({'home': home})}"
+    return f"/v1/homes/files?{urlencode({'home': home, 'sha256': sha256})}"
 
 
 def _pieces(source: Path, entry: HomeEntry) -> Iterator[bytes]:
+    """The file as long as it was when it was listed: a log that grows is sent as it was then."""
+    left = entry.size
     try:
         with source.open("rb") as file:
-            while piece := file.read(PIECE_BYTES):
+            while left and (piece := file.read(min(left, PIECE_BYTES))):
+                left -= len(piece)
                 yield piece
     except OSError as e:
-        raise InputMissing(f"{entry.path} can't be read: {e.strerror}.") from None
+        raise InputMissing(f"{source} can't be read: {e.strerror}.") from None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from spotsurfer.common.backoff import backoff_seconds
 from spotsurfer.home import logs
 from spotsurfer.home.book import Awaited, Book
-from spotsurfer.home.deliver import Pass, deliver
+from spotsurfer.home.deliver import FEW, Pass, deliver
 from spotsurfer.model import arrays
 from spotsurfer.model.errors import NoController
 from spotsurfer.model.job import JobId, JobSpec
@@ -21,7 +21,9 @@ from spotsurfer.ports.clock import SystemClock
 from spotsurfer.web.client import Client, Json
 
 PAUSE_SECONDS = (1.0, 10.0)  # between two looks: the first, and the longest while nothing comes
+LIST_SECONDS = 5.0  # … at least where all jobs are listed for it
 AWAY_SECONDS = (2.0, 60.0)  # while no controller answers
+GIVE_UP_LOOKS = 360  # after an hour in which all that is left failed, it ends; a later submission tries again
 LOG = "courier.log"
 
 
@@ -84,8 +86,9 @@ def run(
             if not mine:
                 return False
             _until_home(client, book, pause, tell, over)
-        if over() or not book.open(client.place):  # one that was noted after the last look found the lock taken
-            return True
+            given_up = {a.job for a in book.open(client.place)}
+        if over() or given_up.issuperset(a.job for a in book.open(client.place)):
+            return True  # else one was noted after the last look, by somebody who found the lock taken
 
 
 def _until_home(
@@ -101,5 +104,8 @@ def _until_home(
             continue
         away, idle = 0, 0 if done.found_any else idle + 1
         tell(done)
-        if book.open(client.place):
-            pause(backoff_seconds(idle + 1, *PAUSE_SECONDS))
+        if left := book.open(client.place):
+            least = LIST_SECONDS if len(left) > FEW else 0.0
+            if idle >= GIVE_UP_LOOKS and all(a.job in done.troubles for a in left):
+                return
+            pause(max(backoff_seconds(idle + 1, *PAUSE_SECONDS), least))

@@ -51,7 +51,8 @@ def deliver(
     with book.alone("deliver", wait=wait) as mine:
         if not mine:
             return Pass(busy=True)
-        wanted = [a for a in book.open(client.place) if jobs is None or a.job in jobs]
+        chosen = None if jobs is None else set(jobs)
+        wanted = [a for a in book.open(client.place) if chosen is None or a.job in chosen]
         done, views = Pass(), _views(client, [a.job for a in wanted])
         for one in wanted:
             if stop():
@@ -68,6 +69,11 @@ def deliver(
 def at_home(job: str, book: Book | None = None) -> bool:
     """Whether nothing of the job is awaited on this host: it came home, or was never to."""
     return all(a.state != AWAITED for a in (book or Book()).jobs([job]))
+
+
+def awaited(book: Book | None = None) -> frozenset[str]:
+    """All jobs of which something is awaited on this host: for lists of many."""
+    return frozenset(a.job for a in (book or Book()).open())
 
 
 def _views(client: Client, ids: list[str]) -> dict[str, Json | None]:

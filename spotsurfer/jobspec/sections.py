@@ -233,5 +233,3 @@ def home_problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
         yield "home_files", "and home_exclude name parts of a folder: say which one in home"
     if spec.home_tree and not DIGEST.fullmatch(spec.home_tree):
         yield "home_tree", "is no SHA-256: clients set it"
-    if spec.home and spec.mounts and any(m.target == spec.home for m in spec.mounts):
-        yield "home", "is a mounted folder: what both sides see needs no transport; leave home out"

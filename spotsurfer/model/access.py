@@ -116,6 +116,7 @@ USES: dict[str, Use] = {
     "discard": Use.TO_COME,
     "submit": Use.TO_COME,
     "submit_many": Use.JOBS_TO_COME,
+    "shares_home": Use.LOOK,
     "home_lacks": Use.AS_OWNER,
     "upload_home": Use.AS_OWNER,
     "resolve": Use.OPERATE,  # of the guard itself

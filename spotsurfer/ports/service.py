@@ -560,6 +560,10 @@ class Service(Protocol):
         """One of its files, in pieces."""
         ...
 
+    def shares_home(self, home: str) -> bool:
+        """Whether that folder lies on a file system that machines see, too: nothing of it is sent."""
+        ...
+
     def home_lacks(self, home: str, digests: Sequence[str], owner: str = "") -> Sequence[str]:
         """Which of these files, or trees, of the owner's folder `home` are not here yet."""
         ...

@@ -252,5 +252,8 @@ def _spec(job: JobId, wire: Spec, cpus: int, memory_bytes: int) -> JobSpec:
         entry_point=None if wire.entry_point is None else tuple(wire.entry_point),
         devices=tuple(wire.devices),
         ports=tuple(JobPort(f"port-{port}", port) for port in wire.ports),
+        home=wire.home,
+        home_exclude=tuple(wire.home_exclude),
+        home_tree=wire.home_tree,
         **saves_itself,
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -259,6 +260,29 @@ def succeeded(connection: Connection, name: str, most: int) -> list[Job]:
     """Jobs of this name that succeeded, the latest first."""
     query = select(J).where(and_(J.c.state == str(JobState.SUCCEEDED), J.c.name == name))
     return [job_from_row(r) for r in connection.execute(query.order_by(J.c.ended_at.desc()).limit(most)).mappings()]
+
+
+def ended_in_home(connection: Connection, job: Job) -> list[Job]:
+    """Jobs of the same owner and folder that ended after this one was submitted, in the order of their ends."""
+    same = (J.c.owner == job.owner) & (J.c.spec["home"].as_string() == job.spec.home) & (J.c.id != job.id)
+    over = J.c.state.in_([str(s) for s in ENDED]) & (J.c.ended_at >= text_of(job.submitted_at))
+    return [job_from_row(r) for r in connection.execute(select(J).where(same, over).order_by(J.c.ended_at)).mappings()]
+
+
+def homes_since(connection: Connection, at: datetime) -> set[tuple[str, str]]:
+    """Owner and folder of all jobs that work in one, and have not ended before that time."""
+    home = J.c.spec["home"].as_string()
+    query = select(J.c.owner, home).where(home != "", or_(J.c.ended_at.is_(None), J.c.ended_at >= text_of(at))).distinct()
+    return {(str(owner), str(folder)) for owner, folder in connection.execute(query)}
+
+
+def open_outputs(connection: Connection, owner: str, home: str) -> Iterator[tuple[str, str, list[str]]]:
+    """Id, folder and outputs of the owner's jobs in a home folder that have not ended."""
+    same = (J.c.owner == owner) & (J.c.spec["home"].as_string() == home) & J.c.state.not_in([str(s) for s in ENDED])
+    found = connection.execute(select(J.c.id, J.c.spec["folder"].as_string(), J.c.spec["outputs"]).where(same))
+    return (
+        (str(id), str(folder), outputs if isinstance(outputs, list) else json.loads(outputs)) for id, folder, outputs in found
+    )
 
 
 def open_jobs(connection: Connection) -> list[Job]:

@@ -204,17 +204,18 @@ def partial_output(job: JobPath, number: Number, path: str, service: Controller)
 
 
 Sha256 = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="Of the file's bytes, in hexadecimal digits")]
+Digest = Annotated[str, Query(pattern="^[0-9a-f]{64}$", description="SHA-256 of the file's bytes, in hexadecimal digits")]
 Home = Annotated[str, Query(min_length=1, max_length=4096, description="Absolute path of the folder on the submit host")]
 
 
 @router.post("/homes/lacks", tags=["submit"])
 def home_lacks(body: HomeBody, service: Controller) -> m.LacksOut:
     """Which files of a folder that jobs are to work in must be sent; a tree is sent last."""
-    return m.LacksOut(lacks=list(service.home_lacks(body.home, body.digests)))
+    return m.LacksOut(lacks=list(service.home_lacks(body.home, body.digests)), shared=service.shares_home(body.home))
 
 
-@router.put("/homes/files/{sha256}", status_code=204, tags=["submit"], openapi_extra={"requestBody": {**RAW, "required": True}})
-async def upload_home(sha256: Sha256, home: Home, service: Controller, request: Request, content_length: Length = None) -> None:
+@router.put("/homes/files", status_code=204, tags=["submit"], openapi_extra={"requestBody": {**RAW, "required": True}})
+async def upload_home(sha256: Digest, home: Home, service: Controller, request: Request, content_length: Length = None) -> None:
     """Store one of these files, or a tree. The body is the file as it is; its length must be announced."""
     if content_length is None:
         raise UsageError("An upload needs the header Content-Length.")

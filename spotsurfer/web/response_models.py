@@ -232,9 +232,10 @@ class WhysOut(Wire):
 
 
 class LacksOut(Wire):
-    """Digests of files that are not here yet."""
+    """Digests of files that are not here yet. `shared`: machines see the folder, so nothing of it is sent."""
 
     lacks: list[str]
+    shared: bool
 
 
 class OutputsOut(Wire):

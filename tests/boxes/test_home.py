@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,6 +45,16 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.fixture
+def closed(home: Path) -> Iterator[Path]:
+    """The same in a user's home folder, which others may not enter: the job is another one."""
+    users = Path(tempfile.mkdtemp(prefix="spotsurfer-", dir="/home"))
+    shutil.copytree(home, users / "wf", symlinks=True)
+    assert users.stat().st_mode & 0o077 == 0
+    yield users / "wf"
+    shutil.rmtree(users)
+
+
 def submit(world: Fleet, home: Path, steps: int, book: Book) -> str:
     words = ("/usr/bin/python3", f"{home}/program.py", str(steps), "0.05")
     own = JobSpec("wf", words, home=str(home), stdout=f"{home}/log.txt", environment={"WF": str(home)}, memory_bytes=1 << 29)
@@ -73,7 +85,8 @@ def test_it_works_in_the_same_path_over_a_move_and_a_reclaim_and_comes_home(worl
     assert book.jobs([job])[0].told == []
 
 
-def test_a_cancelled_job_brings_home_what_it_made_and_the_courier_does_it(world: Fleet, home: Path) -> None:
+def test_a_cancelled_job_brings_home_what_it_made_and_the_courier_does_it(world: Fleet, closed: Path) -> None:
+    home = closed
     words = [
         sys.executable,
         "-m",
@@ -87,7 +100,7 @@ def test_a_cancelled_job_brings_home_what_it_made_and_the_courier_does_it(world:
         "--mem",
         "512M",
     ]
-    script = "echo half > made.txt; rm old.txt; echo begun; exec sleep 600"
+    script = f"cd {home} && test $(id -u) -ne 0 && echo half > made.txt; rm old.txt; echo begun; exec sleep 600"
     done = subprocess.run([*words, "--", "sh", "-c", script], cwd=home, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     job = str(json.loads(done.stdout)["id"])

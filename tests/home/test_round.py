@@ -1,4 +1,4 @@
-"""A folder goes to a job's machine and comes home: what is sent, what is laid out, what comes back, what is never overwritten."""
+"""A folder goes to a job's machine and comes home: what is sent, laid out, brought back, and what is never overwritten."""
 
 from __future__ import annotations
 
@@ -64,6 +64,27 @@ def test_the_second_job_of_a_folder_sends_nothing(world: HomeWorld) -> None:
     (world.home / "new.txt").write_text("new")
     world.submit("j3")
     assert len(world.sent) == 5
+
+
+def test_a_log_that_grows_while_it_is_sent_is_sent_as_it_was_and_a_rewritten_file_again(world: HomeWorld) -> None:
+    (world.home / "run.log").write_text("begun\n")
+    wrote: list[str] = []
+
+    def write(what: str) -> None:
+        if what.startswith("PUT"):
+            wrote.append(what)
+            with (world.home / "run.log").open("a") as file:
+                file.write("more\n")
+        if len(wrote) == 1:  # of whichever file it is
+            (world.home / "in/reads.fq").write_text("TTTT")
+            (world.home / "run.sh").write_text("#!/bin/no")
+
+    world.before = write
+    world.submit("j1")
+    seen: list[dict[str, object]] = []
+    world.run("j1", lambda work: seen.append(shown(work)))
+    assert str(seen[0]["run.log"]).startswith("('begun\\n")
+    assert (seen[0]["in/reads.fq"], seen[0]["run.sh"]) == (("TTTT", 0o640), ("#!/bin/no", 0o755))
 
 
 def work_of_all_kinds(work: Path) -> None:
@@ -154,6 +175,21 @@ def test_a_file_that_was_not_sent_is_overwritten_only_if_it_is_older_than_the_jo
     assert len(told) == 1
 
 
+def test_what_came_another_way_or_can_not_come_stays_on_the_machine(world: HomeWorld) -> None:
+    world.submit("j1", folder="in", inputs=("params.json",))
+
+    def work(folder: Path) -> None:
+        (folder / "in/params.json").write_text("sent along")
+        (folder / "in/genome.fa").symlink_to(world.path.parent / "inputs/genome.fa")
+        os.mkfifo(folder / "pipe")
+        (folder / os.fsdecode(b"no-text-\xff")).write_text("x")
+
+    world.run("j1", work)
+    told = home_again(world)
+    assert sorted(line.partition(" ")[0] for line in told) == ["'no-text-\\\\udcff'", "'pipe'"]
+    assert sorted(x.name for x in (world.home / "in").iterdir()) == ["reads.fq"]
+
+
 @pytest.mark.parametrize(
     ("e", "why"),
     [
@@ -164,6 +200,9 @@ def test_a_file_that_was_not_sent_is_overwritten_only_if_it_is_older_than_the_jo
         (HomeEntry("dev", "device", 0o644), "no path below"),
         (HomeEntry("out", LINK, target="/etc"), "leads out"),
         (HomeEntry("in/out", LINK, target="../../x"), "leads out"),
+        (HomeEntry("in/out", LINK, target="later/../../x"), "leads out"),
+        (HomeEntry("in/out", LINK, target="later/../reads.fq"), "leads out"),  # "later" may become a link
+        (HomeEntry("new/out", LINK, target="/home/../etc"), "leads out"),
         (HomeEntry("../../evil", GONE), "no path below"),
     ],
 )

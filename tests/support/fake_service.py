@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from spotsurfer_wire import object_keys
+from spotsurfer_wire.home_tree import HomeChange, HomeChanges, HomeEntry
 from support.dict_store import DictStore
 
 from spotsurfer.controller.history.cost_reports import check
@@ -117,6 +118,8 @@ class FakeService:
         self.logs: dict[tuple[str, str], bytes] = {}  # by job and stream: "out", "err", "times"
         self.earlier: list[int] = []  # runs
         self.results: dict[str, dict[str, bytes]] = {}
+        self.home_files: dict[tuple[str, str, str], bytes] = {}  # by owner, folder, SHA-256
+        self.home_made: dict[str, dict[HomeEntry, bytes]] = {}  # by job
         self.moments: list[Moment] = []
         self.digests: dict[str, str] = {}  # of results, where they shall be wrong
         self.machines: Machine | None = None
@@ -443,6 +446,25 @@ class FakeService:
     def _files(self, results: Mapping[str, bytes]) -> list[OutputFile]:
         told = {path: hashlib.sha256(data).hexdigest() for path, data in results.items()} | self.digests
         return [OutputFile(path, len(data), told[path]) for path, data in sorted(results.items())]
+
+    def shares_home(self, home: str) -> bool:
+        return home.startswith("/shared/")
+
+    def home_lacks(self, home: str, digests: Sequence[str], owner: str = "") -> Sequence[str]:
+        return [d for d in digests if (owner, home, d) not in self.home_files]
+
+    def upload_home(self, home: str, sha256: str, data: Iterator[bytes], size: int, owner: str = "") -> None:
+        self.home_files[owner, home, sha256] = b"".join(data)
+
+    def home_changes(self, job: JobId) -> HomeChanges:
+        found = self._find(job).job
+        if found.state not in ENDED:
+            raise Conflict(f"Job {found.id} has not ended yet.")
+        return HomeChanges([HomeChange(e) for e in self.home_made.get(found.id, {})])
+
+    def home_result(self, job: JobId, sha256: str) -> Iterator[bytes]:
+        made = self.home_made.get(self._find(job).job.id, {})
+        yield next((data for e, data in made.items() if e.sha256 == sha256), b"")
 
     def ask_partial(self, job: JobId) -> int:
         found = self._find(job).job

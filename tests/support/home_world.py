@@ -78,8 +78,16 @@ class HomeWorld:
     def wire(self, job: str) -> Spec:
         own: JobSpec = self.jobs[job]["spec"]
         scope = object_keys.home_scope(OWNER, own.home)
+        inputs = dict.fromkeys(own.inputs, 1)
         return Spec(
-            job, ["work"], home=own.home, home_scope=scope, home_tree=own.home_tree, home_exclude=list(own.home_exclude)
+            job,
+            ["work"],
+            folder=own.folder,
+            inputs=inputs,
+            home=own.home,
+            home_scope=scope,
+            home_tree=own.home_tree,
+            home_exclude=list(own.home_exclude),
         )
 
     def print(self, job: str, stream: str, text: str) -> None:
@@ -89,9 +97,9 @@ class HomeWorld:
 
     def get(self, path: str, **_: object) -> Json:
         self.before(f"GET {path}")
-        _, _, what, job, *rest = urlsplit(path).path.split("/") if path != "/v1/brief" else ("", "", "brief", "")
-        if what == "brief":
+        if path == "/v1/brief":
             return {"jobs": [{"id": j, "state": v["state"]} for j, v in self.jobs.items()]}
+        job, *rest = path.split("/")[3:]
         if job not in self.jobs:
             raise NotFound(f"no job {job}")
         if rest == ["home"]:
@@ -103,12 +111,13 @@ class HomeWorld:
 
     def post(self, path: str, body: Json) -> Json:
         self.before(f"POST {path}")
-        return {"lacks": self.homes.home_lacks(body["home"], body["digests"], OWNER)}
+        lacks = self.homes.home_lacks(body["home"], body["digests"], OWNER)
+        return {"lacks": lacks, "shared": self.homes.shares_home(body["home"])}
 
     def upload(self, path: str, pieces: Iterator[bytes], size: int) -> None:
         self.before(f"PUT {path}")
-        parts = urlsplit(path)
-        self.homes.upload_home(parse_qs(parts.query)["home"][0], parts.path.rpartition("/")[2], pieces, size, OWNER)
+        query = parse_qs(urlsplit(path).query)
+        self.homes.upload_home(query["home"][0], query["sha256"][0], pieces, size, OWNER)
         self.sent.append(path)
 
     def framed(self, path: str, **place: int) -> tuple[list[tuple[Json, bytes]], Json]:
@@ -138,7 +147,8 @@ def shown(folder: Path) -> dict[str, object]:
         if path.is_symlink():
             found[name] = f"-> {os.readlink(path)}"  # noqa: PTH115
         else:
-            found[name] = None if path.is_dir() else (path.read_bytes().decode("latin1"), path.stat().st_mode & 0o777)
+            file = path.is_file()
+            found[name] = (path.read_bytes().decode("latin1"), path.stat().st_mode & 0o777) if file else None
     return found
 
 

@@ -49,6 +49,26 @@ class HomeChanges:
     passed_over: list[str] = field(default_factory=list)  # names that can't come home: pipes, sockets, text that is no UTF-8
 
 
+def followed(tree: HomeTree, changes: HomeChanges) -> HomeTree:
+    """The tree after another job's changes came home, as far as nothing else came in between. Pure."""
+    now = {e.path: e for e in tree.entries}
+    for change in changes.changes:
+        e, was = change.now, now.get(change.now.path)
+        if was not in (None, change.was) and (was.kind, was.sha256, was.target) != (e.kind, e.sha256, e.target):
+            continue  # what came first stays, as at home
+        if e.kind == GONE:
+            now.pop(e.path, None)
+        else:
+            now[e.path] = e
+    kept = (now[path] for path in sorted(now, key=lambda p: p.split("/")) if _has_folders(path, now))
+    return HomeTree(list(kept))
+
+
+def _has_folders(path: str, entries: dict[str, HomeEntry]) -> bool:
+    above = path.rpartition("/")[0]
+    return not above or (above in entries and entries[above].kind == FOLDER and _has_folders(above, entries))
+
+
 def is_plain(path: str) -> bool:
     """Whether a path lies plainly below its folder, by its text."""
     return bool(path) and "\0" not in path and all(part not in ("", ".", "..") for part in path.split("/"))

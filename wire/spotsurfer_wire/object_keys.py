@@ -8,6 +8,7 @@ No other code makes keys. ARCHITECTURE.md explains why the store is the meeting 
     jobs/<job>/SPEC.json                         what to run; create-only
     jobs/<job>/SECRETS                           what its user keeps from everybody else, sealed; create-only
     jobs/<job>/IMAGE.json                        what its container image's name meant at first; create-only, by the agent
+    jobs/<job>/HOME                              the tree that it begins with, after jobs that came before it; create-only
     jobs/<job>/in/<path>                         inputs as the user gave them; create-only
     jobs/<job>/INPUTS.json                       fetched inputs as they were at the first start; create-only
     jobs/<job>/head/<n>.json                     the head log: create-only, entry n+1 has exactly one writer
@@ -28,7 +29,7 @@ No other code makes keys. ARCHITECTURE.md explains why the store is the meeting 
     live/<job>.<attempt>                         agent -> controller; one flat folder, one listing shows all changes
     access/<job>.<attempt>                       credentials for a machine, sealed for it alone; by the controller, renewed
     access/<job>.<attempt>.once                  what its user-data leaves out, sealed; by the controller, until a report
-    homes/<scope>/<ab>/<sha256>                  a file, or a tree, of a folder that jobs work in; by the controller
+    jobs/HOMES/<scope>/<ab>/<sha256>             a file, or a tree, of a folder that jobs work in; by the controller
     runtime/<sha256>.tar.gz                      the agent and its interpreter
 """
 
@@ -150,14 +151,24 @@ def home_result_key(job: str, attempt: int, sha256: str) -> str:
     return f"{output_prefix(job, attempt)}{HOME_RESULTS}/{sha256}"
 
 
+def home_tree_key(job: str) -> str:
+    """Key of the name of the tree that a job begins with, if that is another one than it was submitted with."""
+    return f"jobs/{job}/HOME"
+
+
 def home_scope(owner: str, home: str) -> str:
     """Name of what one owner's jobs in one folder share."""
     return hashlib.sha256(f"{owner}\0{home}".encode()).hexdigest()[:32]
 
 
+def homes_prefix() -> str:
+    """Folder of all scopes."""
+    return f"{jobs_prefix()}HOMES/"
+
+
 def home_prefix(scope: str) -> str:
-    """Folder of what jobs of one scope were sent."""
-    return f"homes/{scope}/"
+    """Folder of what jobs of one scope were sent. No job has such an id; clouds' roles open what lies below jobs/."""
+    return f"{homes_prefix()}{scope}/"
 
 
 def home_file_key(scope: str, sha256: str) -> str:

@@ -393,6 +393,7 @@ def happened(state: State, facts: Facts) -> Event | None:
 
 VANISHED = "the job's processes vanished without an exit status"
 LAST_WORDS_SECONDS = 120.0  # the last report may take so long before the power goes all the same
+SENDING_SECONDS = 900.0  # … and what an ended job made of its folder, before it is killed
 STARVED = "its memory was about to end and it could not be saved"
 BACKOFF_SECONDS = {
     Task.FINAL: 2.0,
@@ -538,6 +539,6 @@ def _last(s: State, f: Facts) -> tuple[Effect, ...]:
     if not s.killed and f.busy is None and f.now >= s.retry_at:
         effects.append(Do(Task.KILL))
     said = s.killed and s.shown is s.name and f.reported
-    if said or f.now - s.since >= LAST_WORDS_SECONDS:
+    if said or f.now - s.since >= (SENDING_SECONDS if f.busy is Task.KILL else LAST_WORDS_SECONDS):
         effects.append(PowerOff())
     return tuple(effects)

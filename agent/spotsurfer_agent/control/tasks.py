@@ -409,7 +409,7 @@ class Work:
 
     def _kill(self) -> Outcome:
         left = self.engine.status()
-        if self.closed and (spec := self.mailbox.mail.spec) is not None and spec.home:
+        if self.closed and (spec := self.mailbox.mail.spec) is not None and spec.home and self.state.memory.began:
             self._send_home(spec)
         self.engine.kill()
         with contextlib.suppress(StoreError, ProtocolError):

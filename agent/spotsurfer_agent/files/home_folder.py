@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import posixpath
 import stat
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,13 +24,20 @@ from spotsurfer_agent.files.staging import FULL, WORK, FilesError, full_disk, is
 from spotsurfer_agent.host import root_fs
 
 THREADS = 8
+FETCHED = "inputs"  # in the agent's folder: what links to fetched inputs lead to
+
+
+def lies_on_share(spec: Spec) -> bool:
+    """Whether the folder is below a shared file system that the job sees under the same path: both sides have it."""
+    return any(f"{spec.home}/".startswith(f"{s.target.rstrip('/')}/") for s in spec.shares if s.target.startswith("/"))
+
 
 # ---- Before the first start
 
 
 def place(store: FileStore, spec: Spec, scratch: str) -> None:
     """Lay the tree out in the job's empty folder. Raises FilesError("input"), StoreError."""
-    if not spec.home_tree:
+    if not spec.home or lies_on_share(spec):
         return
     tree, root = read_tree(store, spec), Path(scratch, WORK)
     if why := home_tree.problem(tree):
@@ -63,11 +71,12 @@ def _lay_out(store: FileStore, spec: Spec, tree: HomeTree, root: Path) -> None:
 
 def read_tree(store: FileStore, spec: Spec) -> HomeTree:
     """What the job began with. Raises FilesError("input"), StoreError."""
-    if not spec.home_tree:
+    name = (store.get(object_keys.home_tree_key(spec.job)) or spec.home_tree.encode()).decode(errors="replace")
+    if not name:
         return HomeTree()
-    data = store.get(object_keys.home_file_key(spec.home_scope, spec.home_tree))
+    data = store.get(object_keys.home_file_key(spec.home_scope, name))
     try:
-        if data is None or hashlib.sha256(data).hexdigest() != spec.home_tree:
+        if data is None or hashlib.sha256(data).hexdigest() != name:
             raise ProtocolError("it is not in the store, or damaged")
         return json_codec.decode(HomeTree, data)
     except ProtocolError as e:
@@ -91,12 +100,12 @@ def _digest(path: Path) -> str:
 
 
 def publish(store: FileStore, spec: Spec, attempt: int, scratch: str) -> None:
-    """Send what the job changed: the files, then the list. Raises StoreError, FilesError("output")."""
-    if not spec.home:
+    """Send what the job changed: the files, then the list; nothing of a rehearsal. Raises StoreError, FilesError("output")."""
+    if not spec.home or spec.rehearses or lies_on_share(spec):
         return
-    root, own = Path(scratch, WORK), {*spec.inputs, *(f.to for f in spec.fetches)}
+    root, own = Path(scratch, WORK), {posixpath.normpath(posixpath.join(spec.folder, path)) for path in spec.inputs}
     try:
-        found = changes(read_tree(store, spec), root, spec.home_exclude, own)
+        found = changes(read_tree(store, spec), root, spec.home_exclude, own, fetched=f"{Path(scratch).parents[1]}/{FETCHED}/")
 
         def send(change: HomeChange) -> None:
             store.put_file(object_keys.home_result_key(spec.job, attempt, change.now.sha256), root / change.now.path)
@@ -109,17 +118,18 @@ def publish(store: FileStore, spec: Spec, attempt: int, scratch: str) -> None:
     store.put(object_keys.home_changes_key(spec.job, attempt), json_codec.encode(found))
 
 
-def changes(tree: HomeTree, root: Path, exclude: list[str], own: set[str]) -> HomeChanges:
-    """What the job made, changed and removed. `own`: names that came another way, and stay here. Raises OSError.
+def changes(tree: HomeTree, root: Path, exclude: list[str], own: set[str], fetched: str) -> HomeChanges:
+    """What the job made, changed and removed. Raises OSError.
 
-    A file of the same size and time of change is the same one.
+    What came another way stays: the names `own`, and links that begin with `fetched`. A file of the same size and time of
+    change is the same one.
     """
     was, found, passed = {e.path: e for e in tree.entries}, list[HomeChange](), list[str]()
     seen = set[str]()
     for path, st in _walk(root, exclude):
         seen.add(path)
         now = _entry(root, path, st, was.get(path))
-        if path in own or (now is not None and now == was.get(path)):
+        if path in own or (now is not None and (now == was.get(path) or now.target.startswith(fetched))):
             continue
         if now is None or not is_nameable(path):
             passed.append(shown(path))
@@ -145,7 +155,7 @@ def _walk(root: Path, exclude: list[str]) -> Iterator[tuple[str, os.stat_result]
 
 
 def _entry(root: Path, path: str, st: os.stat_result, was: HomeEntry | None) -> HomeEntry | None:
-    """The entry as it is now; None for a pipe, a socket, or a link to what the machine fetched."""
+    """The entry as it is now; None for a pipe, a socket, or a link whose target is no text."""
     mode = stat.S_IMODE(st.st_mode) & 0o777
     if stat.S_ISDIR(st.st_mode):
         same = was is not None and was.kind == FOLDER and was.mode == mode

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from spotsurfer_wire.messages import Spec
 
+from spotsurfer_agent.files.home_folder import lies_on_share
 from spotsurfer_agent.files.staging import WORK
 from spotsurfer_agent.host import root_fs
 from spotsurfer_agent.host.root_fs import Mount
@@ -22,7 +23,7 @@ OWN = {"/tmp": "tmp", "/var/tmp": "tmp"}  # noqa: S108
 
 def mounts(spec: Spec, base: str) -> list[Mount]:
     """They depend only on the specification: every machine has the same."""
-    if not spec.home:
+    if not spec.home or lies_on_share(spec):
         return []
     covered = _covered(spec.home)
     cover = [Mount(COVER, f"{base}/job/{COVER}", covered, True)] if covered else []
@@ -31,7 +32,7 @@ def mounts(spec: Spec, base: str) -> list[Mount]:
 
 def make_points(spec: Spec, base: Path) -> None:
     """Make the mount points that are not in the scratch. Idempotent. Raises EngineError("refused")."""
-    if not spec.home:
+    if not spec.home or lies_on_share(spec):
         return
     covered = _covered(spec.home)
     try:
@@ -47,7 +48,7 @@ def make_points(spec: Spec, base: Path) -> None:
 
 def make_inner_point(spec: Spec, scratch: Path) -> None:
     """Make the mount point that lies in the scratch, before a start; a checkpoint brings it along. Raises OSError."""
-    if spec.home and (inside := _of_scratch(spec.home)) is not None:
+    if spec.home and not lies_on_share(spec) and (inside := _of_scratch(spec.home)) is not None:
         root_fs.make_folder(scratch / inside)
 
 

@@ -223,9 +223,11 @@ class LocalProvider:
     def check_inputs(self, job: str, inputs: Sequence[str]) -> None:
         """Boxes get no credentials, so no inputs are too many."""
 
-    def credentials(self, job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
+    def credentials(self, job: str, attempt: int, inputs: Sequence[str], home: str = "") -> Credentials:
         """A box's link to the gateway is its credential, so nothing needs renewal."""
-        raise ProviderError(f"boxes get no credentials: {job}.{attempt} asked, with {len(inputs)} inputs")
+        raise ProviderError(
+            f"boxes get no credentials: {job}.{attempt} asked, with {len(inputs)} inputs{' and a folder' * bool(home)}"
+        )
 
     def _seconds(self, now: datetime) -> float:
         """Seconds since the scenario's epoch, which the first call sets."""

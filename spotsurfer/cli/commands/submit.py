@@ -257,9 +257,10 @@ def submit(  # noqa: PLR0913 - one parameter an option
     if wait:
         tell(f"Submitted {job['id']}.")
         job = until_ended(client, job["id"], limit)
-        from spotsurfer.cli.commands.home import come_home
+        if request.spec.home or request.spec.stdout:
+            from spotsurfer.cli.commands.home import come_home
 
-        come_home(client, [job["id"]])
+            come_home(client, [job["id"]])
     spec = job["spec"]
     if spec["secrets"]:
         how = (
@@ -281,9 +282,11 @@ def submit(  # noqa: PLR0913 - one parameter an option
 
 def send(client: Client, request: JobRequest) -> Json:
     """Upload the inputs and create the job; a failure leaves nothing half-made."""
-    from spotsurfer.home import bring, expect
+    spec = request.spec
+    if comes_home := bool(spec.home or spec.stdout or spec.stderr):
+        from spotsurfer.home import bring
 
-    request = replace(request, spec=bring(client, request.spec, tell))
+        request = replace(request, spec=bring(client, spec, tell))
     job = str(client.post("/v1/ids", {"name": request.spec.name})["job"])
     try:
         with _progress(request.inputs) as sent:
@@ -297,7 +300,10 @@ def send(client: Client, request: JobRequest) -> Json:
         except SpotsurferError:
             complain(f"Whether it was submitted is not known: `spotsurfer show {job}` says so.")
         raise
-    expect(client, [(request.spec, made)])
+    if comes_home:
+        from spotsurfer.home import expect
+
+        expect(client, [(request.spec, made)])
     return made
 
 

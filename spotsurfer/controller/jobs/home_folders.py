@@ -11,14 +11,17 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 
+import structlog
 from spotsurfer_wire import json_codec, object_keys
-from spotsurfer_wire.home_tree import HomeChanges
+from spotsurfer_wire.home_tree import FILE, HomeChanges, HomeTree, followed
 from spotsurfer_wire.json_codec import ProtocolError
 from spotsurfer_wire.messages import Head
-from spotsurfer_wire.store.port import FileStore, StoreError
+from spotsurfer_wire.store.port import CopyingStore, StoreError
 from sqlalchemy import Engine
 
 from spotsurfer.controller.jobs.submission import spooled, store_trouble
@@ -26,8 +29,10 @@ from spotsurfer.model.errors import Conflict, InputMissing, JobFileError, NotFou
 from spotsurfer.model.job import ENDED, OVER, Job
 from spotsurfer.state import jobs as rows
 
+log = structlog.get_logger(room="homes")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 SCOPES_KEPT = 1000
+READERS = 16
 
 
 @dataclass
@@ -35,10 +40,15 @@ class HomeFolders:
     """May be called from several threads."""
 
     engine: Engine
-    store: FileStore
+    store: CopyingStore
     spool_dir: Path
+    shared: tuple[str, ...] = ()  # paths that submit hosts and machines have in common
     _known: OrderedDict[str, set[str]] = field(default_factory=OrderedDict)  # by scope: digests in the store
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def shares_home(self, home: str) -> bool:
+        """Whether the folder lies on a file system that machines see, too: nothing of it is sent."""
+        return any(f"{home}/".startswith(f"{path.rstrip('/')}/") for path in self.shared)
 
     def home_lacks(self, home: str, digests: Iterable[str], owner: str = "") -> Sequence[str]:
         """Which of these files, or trees, of the owner's folder are not in the store yet."""
@@ -92,6 +102,56 @@ class HomeFolders:
         if any(a.state not in OVER for a in mine):
             raise Conflict(f"the machine of {job.id} still sends what comes home: ask again")
         return HomeChanges()
+
+    def tidy(self, now: datetime, kept: timedelta) -> None:
+        """Remove what was sent of folders in which no job works, nor has for so long, and nobody sent anything for so long.
+
+        What comes home is kept with the job. Raises StoreError.
+        """
+        with self.engine.connect() as connection:
+            used = {object_keys.home_scope(owner, home) for owner, home in rows.homes_since(connection, now - kept)}
+        for scope in self.store.folders(object_keys.homes_prefix()):
+            found = self.store.list(object_keys.home_prefix(scope)) if scope not in used else []
+            if found and all(x.modified is not None and x.modified < (now - kept).timestamp() for x in found):
+                with self._lock:
+                    self._known.pop(scope, None)
+                self.store.delete(x.key for x in found)
+                log.info("homes.removed", scope=scope, objects=len(found))
+
+    def follow(self, job: Job) -> None:
+        """Before its first start: what jobs of the same folder made since it was submitted becomes part of its tree.
+
+        For a job that had to wait for others: on a shared file system it would find what they wrote. Raises StoreError,
+        ProtocolError.
+        """
+        spec, key = job.spec, object_keys.home_tree_key(job.id)
+        if not (spec.home and spec.after) or self.store.get_range(key, 0, 1) is not None:
+            return
+        with self.engine.connect() as connection:
+            others = rows.ended_in_home(connection, job)
+            last = {o.id: max((a.number for a in rows.attempts(connection, [o.id])[o.id]), default=0) for o in others}
+        scope = object_keys.home_scope(job.owner, spec.home)
+        with ThreadPoolExecutor(READERS) as pool:
+            lists = list(pool.map(lambda o: self.store.get(object_keys.home_changes_key(o.id, last[o.id])), others))
+            tree = self._tree(scope, spec.home_tree)
+            new: dict[str, str] = {}
+            for other, data in zip(others, lists, strict=True):
+                if data is not None:
+                    changes = json_codec.decode(HomeChanges, data)
+                    tree = followed(tree, changes)
+                    results = {c.now.sha256 for c in changes.changes if c.now.kind == FILE}
+                    new |= {d: object_keys.home_result_key(other.id, last[other.id], d) for d in results}
+            lacks = {e.sha256 for e in tree.entries if e.kind == FILE} - self._of(scope)
+            list(pool.map(lambda d: self.store.copy(new[d], object_keys.home_file_key(scope, d)), lacks))
+        self._of(scope).update(lacks)
+        data = json_codec.encode(tree)
+        name = hashlib.sha256(data).hexdigest()
+        self.store.put(object_keys.home_file_key(scope, name), data)
+        self.store.create(key, name.encode())
+
+    def _tree(self, scope: str, name: str) -> HomeTree:
+        data = self.store.get(object_keys.home_file_key(scope, name)) if name else None
+        return HomeTree() if data is None else json_codec.decode(HomeTree, data)
 
     def result_key(self, job: Job, entries: Sequence[Head], sha256: str) -> str:
         """Key of a file of that list. Raises NotFound, Conflict."""

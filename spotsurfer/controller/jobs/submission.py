@@ -24,12 +24,13 @@ from sqlalchemy import Engine
 
 from spotsurfer.controller.jobs.batches import numbered, of_task, resolved, rows_of
 from spotsurfer.controller.jobs.secrets import Vault
+from spotsurfer.controller.jobs.writers import refuse_twice
 from spotsurfer.controller.machines.store_credentials import inputs_of
 from spotsurfer.core.scheduling import placement
 from spotsurfer.core.scheduling.placement import barred, fits, too_little
 from spotsurfer.jobspec.validate import unstorable
 from spotsurfer.model.errors import Conflict, DiskFull, InputMissing, Invalid, JobFileError, NotFound, StoreUnwritable
-from spotsurfer.model.job import JOB_ID, Job, JobId, JobSpec, JobState
+from spotsurfer.model.job import JOB_ID, Job, JobId, JobSpec, JobState, SharedMount
 from spotsurfer.model.market import Offer
 from spotsurfer.model.snapshot import Limits
 from spotsurfer.model.timeline_events import Kind
@@ -59,6 +60,7 @@ class Submission:
     interval_seconds: float
     addresses: tuple[OwnStore, ...] = ()
     limits: Limits = NO_LIMITS
+    shared: tuple[str, ...] = ()  # file systems that submit hosts and machines have in common
     _settling: threading.Lock = field(default_factory=threading.Lock)  # a job is submitted or discarded, by the first call
     _discarded: deque[JobId] = field(default_factory=lambda: deque(maxlen=DISCARDED_MAX))
 
@@ -110,10 +112,11 @@ class Submission:
             raise Conflict("two of the jobs that are submitted together have the same id")
         for id, one in jobs.items():
             spec = one.spec if one.spec.user is not None else replace(one.spec, user=messages.UNPRIVILEGED)
-            jobs[JobId(self._check_id(id))] = replace(one, id=id, spec=spec)
+            jobs[JobId(self._check_id(id))] = replace(one, id=id, spec=self._on_share(spec))
         for id, one in {_alike(one.spec): (id, one) for id, one in jobs.items()}.values():
             self._check_size(one.spec)
             self._check_inputs(id, one.spec)
+            self._check_home(one.spec, owner)
         bags = [self.vault.sealed(id, one.spec, dict(one.secrets)) for id, one in jobs.items()]
         with self._settling:
             return self._submit(jobs, bags, owner, within)
@@ -125,6 +128,7 @@ class Submission:
             raise Conflict(f"job {gone} was given up while it was submitted: submit it again")
         with self.engine.connect() as connection:
             conditions = resolved(connection, jobs, within)
+            refuse_twice(connection, owner, [one.spec for one in jobs.values()])
         with self.engine.begin() as connection:
             jobs = {id: numbered(one, rows.next_number(connection)) for id, one in jobs.items()}
         try:
@@ -207,6 +211,23 @@ class Submission:
             self.check_rights(job, inputs_of(Job(job, spec, JobState.QUEUED, 1, self.clock.now())))
         except Invalid as e:
             raise JobFileError(str(e)) from e
+
+    def _on_share(self, spec: JobSpec) -> JobSpec:
+        """With the shared file system that its folder lies on, if the operator named one there."""
+        at = next((p for p in self.shared if f"{spec.home}/".startswith(f"{p.rstrip('/')}/")), "")
+        if not at or any(m.target == at for m in spec.mounts):
+            return spec
+        mount = SharedMount(f"shared-{len(spec.mounts)}", "bind", at, at, read_only=False)
+        return replace(spec, mounts=(*spec.mounts, mount))
+
+    def _check_home(self, spec: JobSpec, owner: str) -> None:
+        """Raises InputMissing if the tree of its folder was not sent."""
+        key = object_keys.home_file_key(object_keys.home_scope(owner, spec.home), spec.home_tree) if spec.home_tree else ""
+        try:
+            if key and self.store.get_range(key, 0, 1) is None:
+                raise InputMissing(f"the list of the folder {spec.home} was not sent; submit again")
+        except StoreError as e:
+            raise store_trouble(e) from e
 
     def _check_size(self, spec: JobSpec) -> None:
         offers = self.offers()

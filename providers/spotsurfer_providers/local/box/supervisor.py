@@ -32,7 +32,7 @@ from spotsurfer_providers.local.box.scenario import load
 from spotsurfer_providers.local.box.start_stop import Box, start_box
 from spotsurfer_providers.local.box.supervisor_client import LOCK_FD
 from spotsurfer_providers.local.object_gateway.folder_store import Objects
-from spotsurfer_providers.local.object_gateway.server import Gateway, Scope, home_reader
+from spotsurfer_providers.local.object_gateway.server import Gateway, Scope
 
 # ---- Console: the output of a box, kept in its folder within bounds.
 
@@ -161,7 +161,7 @@ class Supervisor:
         self.objects = Objects(Path(self.record.store_root), self.home.group_name(self.record.id))
         listening = network.listening_socket(network.CLOUD_ADDRESS, network.GATEWAY_PORT)
         buckets = {name: Objects(Path(folder), "box") for name, folder in self.record.buckets.items()}
-        _in_background(Gateway(listening, self.objects, Scope(*whose, home_reader(self.objects)), buckets))
+        _in_background(Gateway(listening, self.objects, Scope(*whose), buckets))
 
     # ------------------------------------------------------------ the scenario
 

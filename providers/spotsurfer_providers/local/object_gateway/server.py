@@ -35,7 +35,6 @@ class Scope:
 
     job: str
     attempt: int
-    home_of: Callable[[str], str] = lambda _: ""  # of a job: the scope of the folder that it works in
 
     def __str__(self) -> str:
         return f"attempt {self.attempt} of {self.job}"
@@ -62,20 +61,7 @@ class Scope:
 
     @property
     def _rights(self) -> KeyRights:
-        return object_keys.rights_of_attempt(self.job, self.attempt, self.home_of(self.job))
-
-
-def home_reader(objects: Objects) -> Callable[[str], str]:
-    """The scope of a job's folder as its specification names it; "" = it has none, or no specification yet."""
-    known: dict[str, str] = {}
-
-    def home_of(job: str) -> str:
-        if job not in known and (found := objects.open(object_keys.spec_key(job))) is not None:
-            with found[1] as file:
-                known[job] = json_codec.decode(Spec, file.read()).home_scope
-        return known.get(job, "")
-
-    return home_of
+        return object_keys.rights_of_attempt(self.job, self.attempt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +149,20 @@ class Gateway(http.server.ThreadingHTTPServer):
         self.socket.close()
         self.socket = listening
         self.objects, self.uploads = objects, Uploads(objects)
+        self._homes: dict[str, str] = {}  # by job: the scope of the folder that it works in
         self.buckets: dict[str, tuple[Objects, Scope | Reader]] = {n: (o, Reader()) for n, o in (buckets or {}).items()}
         self.buckets[BUCKET] = (objects, scope)
+
+    def reads_home(self, scope: object, key: str) -> bool:
+        """Whether the key is of what jobs of the same folder were sent; the job's specification names that."""
+        job = getattr(scope, "job", "")
+        if not job or not key.startswith(object_keys.homes_prefix()):
+            return False
+        if job not in self._homes and (found := self.objects.open(object_keys.spec_key(job))) is not None:
+            with found[1] as file:
+                self._homes[job] = json_codec.decode(Spec, file.read()).home_scope
+        home = self._homes.get(job, "")
+        return bool(home) and object_keys.rights_of_attempt(job, 1, home).may_read(key)
 
 
 class GatewayHandler(http.server.BaseHTTPRequestHandler):
@@ -238,7 +236,7 @@ class GatewayHandler(http.server.BaseHTTPRequestHandler):
     # ------------------------------------------------------------ objects
 
     def _get(self) -> None:
-        self._may(self.scope.may_read(self.key))
+        self._may(self.scope.may_read(self.key) or self.server.reads_home(self.scope, self.key))
         found = self.objects.open(self.key)
         if found is None:
             raise S3Error(404, "NoSuchKey", "there is no such object")
