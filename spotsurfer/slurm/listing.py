@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,7 +12,7 @@ from typing import Any
 from spotsurfer.slurm.rows import ENDED, SHORT, Row
 from spotsurfer.slurm.site import Site
 from spotsurfer.slurm.values import JobIds, show_tasks
-from spotsurfer.web.client import Client, Json, job_path
+from spotsurfer.web.client import NAME_MAX, Client, Json, job_path
 
 DETAILS = "SPOTSURFER_SLURM"  # variable of a job: what Slurm's commands tell of it and the controller does not need
 
@@ -93,6 +94,35 @@ def wanted(rows: Iterable[Row], ids: Sequence[JobIds]) -> list[Row]:
     for one in ids:
         by_number.setdefault(one.number, []).append(one)
     return [r for r in rows if not ids or any(one.covers(r.number, r.task) for one in by_number.get(r.number, ()))]
+
+
+def places(chosen: Sequence[Row], every: Sequence[Row]) -> list[str]:
+    """Few names that mean these jobs for the controller: ids, arrays, `ARRAY-[1-3,7]`. `every`: all that are listed."""
+    by_array: dict[str, list[Row]] = {}
+    for row in chosen:
+        by_array.setdefault(row.array or row.id, []).append(row)
+    going_on = Counter(r.array for r in every if r.array and r.brief["state"] not in ENDED)
+    found = list[str]()
+    for name, rows in by_array.items():
+        if len(rows) == 1:
+            found.append(rows[0].id)
+        elif len(rows) == going_on[name]:
+            found.append(name)
+        else:
+            tasks = show_tasks(sorted(r.task for r in rows if r.task is not None))
+            found += [f"{name}-[{part}]" for part in _parts(tasks, NAME_MAX - len(name) - 3)]
+    return found
+
+
+def _parts(ranges: str, size: int) -> list[str]:
+    """Ranges in pieces of at most so many letters."""
+    parts = [""]
+    for span in ranges.split(","):
+        if parts[-1] and len(parts[-1]) + 1 + len(span) > size:
+            parts.append(span)
+        else:
+            parts[-1] = f"{parts[-1]},{span}".removeprefix(",")
+    return parts
 
 
 def entries(rows: Sequence[Row], client: Client, apart: bool = False) -> list[Entry]:

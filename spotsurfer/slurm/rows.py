@@ -83,6 +83,11 @@ class Row:
         return None if task is None else int(task)
 
     @property
+    def array(self) -> str:
+        """The controller's id of the array that it is a task of; "" = none."""
+        return str(self.brief["array"])
+
+    @property
     def slurm_id(self) -> str:
         """The id that people write."""
         return f"{self.number}" if self.task is None else f"{self.number}_{self.task}"

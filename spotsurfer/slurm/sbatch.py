@@ -121,7 +121,7 @@ def specification(asked: Asked, site: Site) -> JobSpec:
         "command": asked.path,
         "comment": batch.comment,
         "partition": batch.partition or site.partition,
-        "licences": ",".join(f"{what}:{count}" for what, count in batch.licences),
+        "licences": ",".join(what if count == 1 else f"{what}:{count}" for what, count in batch.licences),
         "folder": folder,
         "input": batch.input,
     }

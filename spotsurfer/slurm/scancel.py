@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from spotsurfer.model.errors import SpotsurferError
-from spotsurfer.slurm.listing import fetch, wanted
+from spotsurfer.slurm.listing import fetch, places, wanted
 from spotsurfer.slurm.options import Grammar, Refused, parse, table
 from spotsurfer.slurm.rows import Row
 from spotsurfer.slurm.site import Site, user_name
@@ -39,13 +39,22 @@ def scancel(words: Sequence[str], site: Site) -> Iterator[str]:
     }
     if not ids and not any(asked.values()) and state is None:
         raise Refused("scancel: error: No job identification provided")
-    rows = [r for r in wanted(fetch(site, ended=bool(ids)), ids) if _meant(r, state, asked)]
-    told = given.has("verbose")
-    for row in rows:
-        if told:
-            what = "Terminating" if signal in ("", "KILL") else f"Signal {signal} to"
-            sys.stderr.write(f"scancel: {what} job {row.slurm_id}\n")
-        _end(site, row, signal, told)
+    every = fetch(site, ended=bool(ids))
+    rows = [r for r in wanted(every, ids) if _meant(r, state, asked)]
+    ends = signal in ("", "KILL")
+    if given.has("verbose"):
+        for row in rows:
+            sys.stderr.write(f"scancel: {'Terminating' if ends else f'Signal {signal} to'} job {row.slurm_id}\n")
+            if not _takes(row, ends):
+                sys.stderr.write(f"scancel: error: Kill job error on job id {row.slurm_id}: {OVER}\n")
+    chosen = [r for r in rows if _takes(r, ends)]
+    for place in places(chosen, every) if ends else [r.id for r in chosen]:
+        _end(site, place, signal, ends)
+
+
+def _takes(row: Row, ends: bool) -> bool:
+    """Whether the job can be ended, or get a signal."""
+    return row.state in STATES and (ends or row.state != "PENDING")
 
 
 def _meant(row: Row, state: str | None, asked: dict[str, str | None]) -> bool:
@@ -54,19 +63,14 @@ def _meant(row: Row, state: str | None, asked: dict[str, str | None]) -> bool:
     return names and (state is None or row.state == state)
 
 
-def _end(site: Site, row: Row, signal: str, told: bool) -> None:
-    over = row.state not in STATES
-    if over or (signal and row.state == "PENDING" and signal != "KILL"):
-        if told:
-            sys.stderr.write(f"scancel: error: Kill job error on job id {row.slurm_id}: {OVER}\n")
-        return
+def _end(site: Site, place: str, signal: str, ends: bool) -> None:
     try:
-        if signal in ("", "KILL"):
-            site.client.post(job_path(row.id, "cancel"))
+        if ends:
+            site.client.post(job_path(place, "cancel"))
         else:
-            site.client.post(job_path(row.id, "signal"), {"signal": signal})
+            site.client.post(job_path(place, "signal"), {"signal": signal})
     except SpotsurferError as error:
-        raise Refused(f"scancel: error: Kill job error on job id {row.slurm_id}: {error}") from None
+        raise Refused(f"scancel: error: Kill job error on job id {place}: {error}") from None
 
 
 def _ids(words: Sequence[str]) -> list[JobIds]:

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from spotsurfer.model.errors import SpotsurferError
 from spotsurfer.model.job import PRIORITY_MAX
-from spotsurfer.slurm.listing import Entry, entries, fetch, wanted
+from spotsurfer.slurm.listing import Entry, entries, fetch, places, wanted
 from spotsurfer.slurm.options import Grammar, Refused, parse, table
 from spotsurfer.slurm.rows import ENDED, Row
 from spotsurfer.slurm.site import Site
@@ -197,7 +197,8 @@ def _changes(verb: str) -> Callable[[Sequence[str], Site, bool], Iterator[str]]:
     def run(words: Sequence[str], site: Site, _one_line: bool) -> Iterator[str]:
         said = list[str]()
         for word in re.split(r",(?![^\[]*\])", ",".join(words)):
-            said += [f"{why} for job {word}" for why in _change(verb, word, site)]
+            if why := _change(verb, word, site):
+                said.append(f"{why} for job {word}")
         if said:
             tail = [f"slurm_suspend error: {said[-1].rpartition(' for job ')[0]}"] if verb in ("hold", "release") else []
             raise Refused("\n".join(said + tail))
@@ -206,35 +207,29 @@ def _changes(verb: str) -> Callable[[Sequence[str], Site, bool], Iterator[str]]:
     return run
 
 
-def _change(verb: str, word: str, site: Site) -> list[str]:
-    """Reasons why it can't be done."""
-    rows = wanted(fetch(site, ended=True), _read(word))
-    if not rows:
-        return [INVALID]
+def _change(verb: str, word: str, site: Site) -> str:
+    """The reason why it can't be done, or ""."""
+    every = fetch(site, ended=True)
+    rows = wanted(every, _read(word))
     left = [r for r in rows if r.brief["state"] not in ENDED]
     if not left:
-        return [FINISHED]
-    for row in left:
-        why = _change_one(verb, row, site)
-        if why:
-            return [why]
-    return []
-
-
-def _change_one(verb: str, row: Row, site: Site) -> str:
+        return FINISHED if rows else INVALID
+    states = {r.state for r in left}
     if verb == "requeue":
-        return "Job is pending execution" if row.state == "PENDING" else "Requested operation is presently disabled"
-    if verb == "suspend" and row.state == "PENDING":
+        return "Job is pending execution" if states == {"PENDING"} else "Requested operation is presently disabled"
+    if verb == "suspend" and states == {"PENDING"}:
         return "Job is pending execution"
-    if verb == "hold" and row.state != "PENDING":
-        return ""
-    if verb in ("release", "resume") and row.state == "RUNNING":
-        return ""
+    begun = [r for r in left if (r.state == "PENDING") is (verb == "hold")] if verb in ("hold", "suspend") else left
     try:
-        site.client.post(job_path(row.id, "hold" if verb in ("hold", "suspend") else "resume"))
+        for place in places([r for r in begun if verb in ("hold", "suspend") or _is_held(r)], every):
+            site.client.post(job_path(place, "hold" if verb in ("hold", "suspend") else "resume"))
     except SpotsurferError as error:
         return str(error)
     return ""
+
+
+def _is_held(row: Row) -> bool:
+    return row.state == "SUSPENDED" or row.reason == "JobHeldUser"
 
 
 # ---- update

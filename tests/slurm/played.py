@@ -240,6 +240,13 @@ class Played:
         spec = {k: getattr(task.spec, k) for k in JobSpec.__slots__}
         return self.brief(task) | {"spec": spec, "attempts": [{"instance": "node-1"}]}
 
+    def named(self, name: str) -> list[Task]:
+        """Jobs by the id of a job or array, or as `ARRAY-[1-3]`."""
+        array, bracket, tasks = name.partition("-[")
+        if bracket:
+            return [self.tasks[f"{array}-{task}"] for task in arrays.read_array(tasks.rstrip("]")).tasks]
+        return [t for t in self.tasks.values() if name in (t.id, t.array)]
+
     def wish(self, task: Task, what: str, body: dict[str, Any]) -> None:
         """A user's command."""
         if what == "cancel":
@@ -279,13 +286,13 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         self.played.stopping.set()
         self.shutdown()
         self.server_close()
+        for thread in self.threads:
+            thread.join()
         for task in self.played.tasks.values():
             if task.process is not None and task.process.poll() is None:
                 self.played.signal(task, signal.SIGKILL)
                 task.process.wait()
             task.printed.close()
-        for thread in self.threads:
-            thread.join()
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -348,7 +355,8 @@ class Handler(BaseHTTPRequestHandler):
             case ["jobs", _, "priority"]:
                 found = {}
             case ["jobs", job, what]:
-                played.wish(played.tasks[job], what, body)
+                for task in played.named(job):
+                    played.wish(task, what, body)
                 found = {}
             case _:
                 raise KeyError(self.path)

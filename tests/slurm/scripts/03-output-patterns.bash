@@ -1,5 +1,5 @@
 # Names of output files.
-submit -J nm -o 'a_%j_%x_%u_%N_%n_%t_%s_%%_%q.out' --wrap 'true'; ended "$id"
+submit -J nm -o 'a_%j_%x_%u_%n_%t_%s_%%_%q.out' --wrap 'true'; ended "$id"
 submit -J nm -o 'b_%8j_%A_%a.out' --wrap 'true'; ended "$id"
 submit --array=3,12 -o 'c_%A_%a_%4a.out' --wrap 'true'; ended "$id"
 submit -o 'd\%j.out' --wrap 'true'; ended "$id"
