@@ -163,7 +163,7 @@ lint: $(STAMPS)/install ## ruff: rules and layout; codespell: spelling in docume
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
 	@echo "== codespell"
-	@.venv/bin/codespell *.md docs spotsurfer wire agent policies providers lab terraform scripts Makefile pyproject.toml
+	@.venv/bin/codespell *.md docs spotsurfer wire agent policies providers lab integrations terraform scripts Makefile pyproject.toml
 
 types: $(STAMPS)/install ## mypy and pyright, side by side
 	@echo "== mypy, pyright"

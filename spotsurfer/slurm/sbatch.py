@@ -127,7 +127,7 @@ def specification(asked: Asked, site: Site) -> JobSpec:
     }
     home, named = home_of(folder, asked.script, site.environment.get(ROOT, "")) if Path(folder).is_dir() else ("", ())
     more: dict[str, Any] = {"licences": dict(batch.licences)} if batch.licences else {}
-    if batch.signal:
+    if batch.signal and batch.limit is not None:  # without a limit it is never sent
         more |= {"warn_signal": batch.signal, "warn_seconds": float(batch.signal_seconds)}
     return JobSpec(
         name=clean_name(name),

@@ -49,7 +49,7 @@ class Bench:
             **os.environ,
             "PATH": ":".join([*map(str, self.path), str(HOST), os.environ["PATH"]]),
             "XDG_STATE_HOME": str(self.folder.parent / "state"),
-            "XDG_CACHE_HOME": str(self.folder.parent / "cache"),
+            "XDG_CACHE_HOME": str(self.folder / ".snakemake" / "cache"),
             "PYTHONPATH": ":".join(map(str, (ROOT, ROOT / "wire", PLUGIN))),
             **({} if self.world is None else {"SPOTSURFER_URL": str(self.world.data / "api.sock")}),
             **self.environment,

@@ -32,7 +32,7 @@ class Task:
     staged: Mapping[str, Path] = field(default_factory=dict)
     cpus: int = 1
     memory_mb: int = 500
-    minutes: int = 60
+    minutes: int = 0  # 0 = it has no limit
     directives: Sequence[str] = ()
 
     def write(self) -> None:
@@ -45,7 +45,8 @@ class Task:
         name = "nf-" + "".join("_" if c in INVALID_NAME_CHARS else c for c in self.name)
         lines = [f"-J {name}", f"-o {self.folder}/.command.log", "--no-requeue", "--signal B:USR2@30"]
         lines += [f"-c {self.cpus}"] if self.cpus > 1 else []
-        lines += [f"-t {self.minutes // 60:02}:{self.minutes % 60:02}:00", f"--mem {self.memory_mb}M", *self.directives]
+        lines += [f"-t {self.minutes // 60:02}:{self.minutes % 60:02}:00"] if self.minutes else []
+        lines += [f"--mem {self.memory_mb}M", *self.directives]
         return "".join(f"#SBATCH {line}\n" for line in lines)
 
     def _wrapper(self) -> str:

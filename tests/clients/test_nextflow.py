@@ -24,7 +24,7 @@ def nextflow(tmp_path: Path) -> Iterator[Nextflow]:
 
 def test_a_task_reads_what_another_one_made(nextflow: Nextflow, tmp_path: Path) -> None:
     work = tmp_path / "wf" / "work"
-    first = Task("SIMULATE (s 1)", work / "aa" / "11", "echo reads > reads.fq; echo said; echo told >&2", cpus=2)
+    first = Task("SIMULATE (s 1)", work / "aa" / "11", "echo reads > reads.fq; echo said; echo told >&2", cpus=2, minutes=60)
     assert list(nextflow.wait({nextflow.submit(first): first}).values()) == [0]
     second = Task("ALIGN (s 1)", work / "bb" / "22", "tr a-z A-Z < in.fq > out.sam", {"in.fq": first.folder / "reads.fq"})
     assert list(nextflow.wait({nextflow.submit(second): second}).values()) == [0]
