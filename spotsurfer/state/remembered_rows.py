@@ -48,7 +48,7 @@ class RememberedRows:
         there = connection.execute(query).all()
 
         def read(some: list[Any]) -> Known:
-            found = connection.execute(select(A).where(tuple_(A.c.job, A.c.number).in_(some))).mappings()
+            found = connection.execute(rows.ATTEMPTS.where(tuple_(A.c.job, A.c.number).in_(some))).mappings()
             return {(row["job"], row["number"]): (row["version"], rows.attempt_from_row(row)) for row in found}
 
         found: dict[JobId, list[Attempt]] = {j: [] for j in jobs}
