@@ -366,6 +366,7 @@ KINDS: dict[str, Saying] = {
     Kind.REHEARSED: _plain,
     Kind.ENDED: _ended,
     Kind.HOOK: _users("The command for its end"),
+    Kind.MACHINE: _always("A machine that nobody used was ended"),
     Kind.SWEPT: _always("A machine without a job was ended"),
     Kind.ALERT: lambda text, data: Said(_because("Trouble", text), inner=data.get("error_kind") in TOLD_BY_STEP),
     Kind.CONTROLLER: _always("The controller"),

@@ -23,6 +23,7 @@ from spotsurfer.ledger.costs import Costs
 from spotsurfer.model.budgets import BudgetSeen
 from spotsurfer.model.errors import ProviderError
 from spotsurfer.model.job import HOLDS, OVER, Attempt, AttemptNumber, AttemptState, Job, JobId, Wish
+from spotsurfer.model.machine import Machine
 from spotsurfer.model.market import Offer
 from spotsurfer.model.snapshot import (
     AgentSeen,
@@ -31,6 +32,7 @@ from spotsurfer.model.snapshot import (
     InstanceSeen,
     JobSeen,
     Limits,
+    MachineSeen,
     NoticeSeen,
     Snapshot,
     UnreadSeen,
@@ -103,8 +105,8 @@ class Observer:
             attempts = rows.attempts(connection, [j.id for j in jobs])
             tokens = rows.tokens(connection)
             cools = observations.cooldowns(connection)
-            machines = {a.instance for some in attempts.values() for a in some if a.instance and a.state not in OVER}
-            signs = observations.notices_of(connection, machines)
+            kept = {m.token: m for m in rows.living_machines(connection)}
+            signs = observations.notices_of(connection, {m.instance for m in kept.values() if m.instance})
             self.costs.pay_for(jobs)
             self.costs.refresh(connection, attempts, now)
             past = self._annals.past(connection, attempts, now)
@@ -116,7 +118,7 @@ class Observer:
         self._awaited = any(a.gave_way_to and a.state is AttemptState.RELEASING for some in attempts.values() for a in some)
         seen = [self._seen(j, attempts[j.id], signs, now) for j in jobs]
         ahead = self._ahead(attempts, now)
-        mine = {a.token: a.instance for some in attempts.values() for a in some if a.state not in OVER and a.instance}
+        mine = {m.token: m.instance for m in kept.values() if m.instance}
         there = self._listings.living()
         orphans = [machine_seen(v) for v in there if v.token not in tokens or mine.get(v.token, v.id) != v.id]
         return Snapshot(
@@ -134,7 +136,13 @@ class Observer:
             ahead=ahead,
             tariff=self._clouds.tariff,
             budgets=self.budgets(now),
+            machines={m.token: self._machine(m, signs) for m in kept.values() if m.keep_seconds > 0},
         )
+
+    def _machine(self, m: Machine, signs: Signs) -> MachineSeen:
+        view = self.instance_of(m.token, m.instance)
+        noticed = any(row.sign == NoticeKind.INTERRUPTION for row in signs.get(m.instance or "", ()))
+        return MachineSeen(m, None if view is None else machine_seen(view), noticed)
 
     def offers(self) -> tuple[Offer, ...]:
         """Offers as last asked for."""

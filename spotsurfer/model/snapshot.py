@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from spotsurfer.model.budgets import BudgetSeen
 from spotsurfer.model.job import Attempt, AttemptNumber, InstanceId, Job, JobId
 from spotsurfer.model.lifetimes import Fates
+from spotsurfer.model.machine import Machine
 from spotsurfer.model.market import Cooldown, Gpus, Market, Offer, Pool
 from spotsurfer.model.transfer import FREE, Tariff
 
@@ -25,6 +26,15 @@ class InstanceSeen:
     ended_at: datetime | None = None
     provider: str = ""
     public_address: bool = False  # it has one
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSeen:
+    """A kept machine. `instance`: None = the listing does not show it; `noticed`: the cloud reclaims it."""
+
+    machine: Machine
+    instance: InstanceSeen | None
+    noticed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +252,8 @@ class Limits:
     listing_lag_seconds: float = 30.0  # a launched instance may be missing from listings for so long
     instances_max: int = 20
     gpus_max: int | None = None
+    idle_seconds: float = 0.0  # a machine waits so long for its next job; 0 = it is ended with its first one
+    keeps: frozenset[str] = frozenset()  # providers that can keep machines
     gpus_shared: frozenset[str] = frozenset()  # providers whose machines all have the same GPUs
     hourly_max_usd_micros: int | None = None  # of all machines together, at their purchase prices
     ageing_seconds: float = 600.0  # a wait of this length counts as one more of priority
@@ -295,6 +307,7 @@ class Snapshot:
     ahead: str = ""  # facts in the store that the database, from a backup, lacks: then no machine counts as an orphan
     doubt: Doubt | None = None  # None = silence is evidence
     budgets: Sequence[BudgetSeen] = ()  # of several jobs
+    machines: Mapping[str, MachineSeen] = field(default_factory=dict)  # that are kept and not gone, by token
 
     def listed_at(self, provider: str) -> datetime | None:
         """The time of the provider's complete listing; None if absence from it is no evidence.

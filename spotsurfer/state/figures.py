@@ -53,5 +53,7 @@ def _counts(connection: Connection, query: object) -> dict[str, int]:
 def _by(connection: Connection, condition: object, *, state: bool = False) -> dict[Labels, int]:
     """Attempts that meet it, by provider and market (and state)."""
     keys = [PROVIDER, machine.c.market, *([A.c.state] if state else [])]
-    query = select(*keys, func.count()).select_from(A.join(machine, machine.c.token == A.c.token)).where(condition).group_by(*keys)  # type: ignore[arg-type]
+    query = (
+        select(*keys, func.count()).select_from(A.join(machine, machine.c.token == A.c.token)).where(condition).group_by(*keys)
+    )  # type: ignore[arg-type]
     return {tuple(map(str, row[:-1])): int(row[-1]) for row in connection.execute(query)}

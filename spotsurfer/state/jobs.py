@@ -105,7 +105,7 @@ ATTEMPTS = select(A, *FACTS).join(M, M.c.token == A.c.token)
 
 def attempt_to_row(attempt: Attempt) -> dict[str, Any]:
     """A row of the attempt table."""
-    row: dict[str, Any] = {name: getattr(attempt, name) for name in A.c.keys()}
+    row: dict[str, Any] = {name: getattr(attempt, name) for name in A.c.keys()}  # noqa: SIM118 - a collection, no dict
     row["state"] = str(attempt.state)
     return row | {name: text_of(row[name]) for name in TIMES}
 
@@ -186,6 +186,11 @@ def living_machines(connection: Connection) -> list[Machine]:
     """Machines that are not gone, oldest first."""
     query = select(M).where(THERE).order_by(M.c.since, M.c.token)
     return [machine_from_row(r) for r in connection.execute(query).mappings()]
+
+
+def is_used(connection: Connection, token: str) -> bool:
+    """Whether a machine has an attempt that is not over."""
+    return connection.execute(select(A.c.number).where(A.c.token == token, LIVING).limit(1)).first() is not None
 
 
 def tenants(connection: Connection, tokens: Sequence[str]) -> dict[str, list[Attempt]]:

@@ -27,6 +27,7 @@ No other code makes keys. ARCHITECTURE.md explains why the store is the meeting 
     live/<job>.<attempt>                         agent -> controller; one flat folder, one listing shows all changes
     access/<job>.<attempt>                       credentials for a machine, sealed for it alone; by the controller, renewed
     access/<job>.<attempt>.once                  what its user-data leaves out, sealed; by the controller, until a report
+    machines/<token>/<slot>                      an order for one more agent on a machine that is kept, sealed; create-only
     runtime/<sha256>.tar.gz                      the agent and its interpreter
 """
 
@@ -248,6 +249,16 @@ def handout_key(job: str, attempt: int) -> str:
 def voucher_key(job: str, attempt: int) -> str:
     """Key of what the user-data of one attempt leaves out."""
     return f"access/{job}.{attempt:06d}.once"
+
+
+def orders_prefix(machine: str) -> str:
+    """Folder of the orders for one machine, by its launch token."""
+    return f"machines/{machine}/"
+
+
+def order_slot_key(machine: str, slot: int) -> str:
+    """Key of the order for one slot of a machine."""
+    return f"machines/{machine}/{slot:06d}"
 
 
 def runtime_prefix() -> str:

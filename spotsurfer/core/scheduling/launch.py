@@ -15,6 +15,7 @@ from spotsurfer.core.scheduling import preemption
 from spotsurfer.core.scheduling.budgets import Purse
 from spotsurfer.core.scheduling.deadline import MARKETS, Bought, weighed
 from spotsurfer.core.scheduling.interval import Paced, paced
+from spotsurfer.core.scheduling.machines import Fleet, keep_seconds, offer_of
 from spotsurfer.core.scheduling.placement import GIB, choose, fits, serves, wrong_gpus
 from spotsurfer.core.scheduling.relocation import cheaper_but_far, with_relocation
 from spotsurfer.core.scheduling.rightsizing import SIZED, of_size
@@ -22,7 +23,7 @@ from spotsurfer.model.actions import Action, Plan, Preview, Rejected, SetWish
 from spotsurfer.model.job import HOLDS, OVER, WAITS, Attempt, AttemptNumber, Job, JobId, JobState, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Market, Offer
-from spotsurfer.model.snapshot import JobSeen, Snapshot
+from spotsurfer.model.snapshot import JobSeen, MachineSeen, Snapshot
 from spotsurfer.ports.policies import Buy, Interval, PauseSeen, Policy, Purchase
 
 # ---- Back-off: a job that crashes its own machines waits longer for each next one, and is held in the end
@@ -143,6 +144,7 @@ class Planner:
         self.bought: dict[JobId, Bought | None] = {}
         self._planned: list[Offer] = []
         self.purse = Purse(snapshot)
+        self.fleet = Fleet(snapshot, now)
         self._chosen: dict[JobId, tuple[Sequence[Offer], Sequence[tuple[Offer, str]]]] = {}
         self._reserved: list[Offer] = []  # of jobs that wait for room: later jobs don't take it
         self.rejected: list[Rejected] = []
@@ -262,6 +264,8 @@ class Planner:
                 self.reject(seen.job.id, "a machine now", bought.why)
                 return None
             ranked, purpose = _as_bought(ranked, bought), f"{purpose}; {bought.why}"
+        if (there := self.fleet.choose(seen, ranked)) is not None:
+            return self._take(seen, own, offer_of(there.machine), purpose, there=there)
         if ranked:
             return self._take(seen, own, ranked[0], purpose)
         there = ((o, wrong_gpus(seen.image_gpus, o.gpus)) for o in self._offers if fits(seen.job, o))
@@ -383,9 +387,19 @@ class Planner:
             self._chosen[seen.job.id] = [o for o in ranked if o.pool.instance_type not in refused], passed
         return self._chosen[seen.job.id]
 
-    def _take(self, seen: JobSeen, own: Sequence[AttemptView], offer: Offer, purpose: str, move: int = 0) -> Action | None:
-        job, holder = seen.job.id, holder_of(own)
-        full = hard.no_room_left(self.snapshot, seen, offer, [*self._planned, *self._reserved], self.contest.ways)
+    def _take(
+        self,
+        seen: JobSeen,
+        own: Sequence[AttemptView],
+        offer: Offer,
+        purpose: str,
+        move: int = 0,
+        there: MachineSeen | None = None,
+    ) -> Action | None:
+        """Plan an attempt on a machine of this offer, or on `there`, which is one; None = it may not be had now."""
+        job, holder, full = seen.job.id, holder_of(own), None
+        if there is None:
+            full = hard.no_room_left(self.snapshot, seen, offer, [*self._planned, *self._reserved], self.contest.ways)
         if full is not None:  # it waits its turn
             if holder is None:
                 self._reserved.append(offer)
@@ -406,11 +420,16 @@ class Planner:
             return (
                 SetWish(job, None, f"the move failed, the job runs on: {money}", clear_move=True) if move and holder else None
             )
-        self._planned.append(offer)
+        if there is None:
+            self._planned.append(offer)
+        else:
+            self.fleet.take(there)
         self.purse.take(seen.job, offer)
         known = [seen.head.epoch if seen.head is not None else 0, *(c.attempt.number for c in own), *seen.desired_heard]
         number = AttemptNumber(max(known) + 1)  # never a used one: its machine and its fencing would be confused
-        return Plan(job, number, offer, purpose, move)
+        if there is not None:
+            return Plan(job, number, offer, purpose, move, there.machine.token)
+        return Plan(job, number, offer, purpose, move, keep_seconds=keep_seconds(seen.job, offer, self.snapshot.limits))
 
 
 def _as_bought(ranked: Sequence[Offer], bought: Bought) -> Sequence[Offer]:
