@@ -109,9 +109,9 @@ class Costs:
         missing = sorted(more - set(attempts))
         found = {**attempts, **(rows.attempts(connection, missing) if missing else {})}
         anew = [a for some in found.values() for a in some if (a.job, a.number) not in settled or (a.job, a.number) in late]
-        machines = self._machines(connection, anew)
-        bills = {(m.attempt.job, m.attempt.number): cost(m, self._rules, now) for m in machines}
-        over = {(a.job, a.number): bills.pop((a.job, a.number)) for a in anew if a.state in OVER}
+        machines = {(m.attempt.job, m.attempt.number): m for m in self._machines(connection, anew)}
+        bills = {key: cost(m, self._rules, now) for key, m in machines.items()}
+        over = {key: bills.pop(key) for key, m in machines.items() if m.settled}
         kept = self._keep(connection)
         with self._lock:
             settled = self._bills[0]  # the current one: another thread may have asked meanwhile
@@ -233,11 +233,17 @@ class Costs:
         jobs = sorted({a.job for a in attempts})
         steps: Mapping[Key, Steps] = observations.prices(connection, jobs)
         counts = ledger_facts.counts(connection, jobs)
-        keys = [(a, (a.job, a.number)) for a in attempts]
-        return [
-            MachineFacts(a, self._payer.get(a.job, a.job), steps.get(key, ()), [Counts(*c) for c in counts.get(key, ())])
-            for a, key in keys
-        ]
+        shared = ledger_facts.shared(connection, attempts)
+        found = []
+        for a in attempts:
+            key, payer = (a.job, a.number), self._payer.get(a.job, a.job)
+            counted = [Counts(*c) for c in counts.get(key, ())]
+            if a.token in shared:
+                machine, prices, stays = shared[a.token]
+                found.append(MachineFacts(a, payer, prices, counted, machine, stays))
+            else:
+                found.append(MachineFacts(a, payer, steps.get(key, ()), counted))
+        return found
 
     def _of_nobody(self) -> Facts:
         return Facts(images=self._images, controller_since=self._controller_since)

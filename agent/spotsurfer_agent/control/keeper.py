@@ -115,7 +115,7 @@ class Keeper:
         del self._slots[slot.number]
         done = slot.taken or void
         clear(slot.folder)
-        remove_groups(_group(slot.number))
+        remove_groups(groups_of(slot.number))
         self._failures = 0 if done else self._failures + 1
         if self._failures > FAILURES_MAX:
             raise OSError(0, "no agent can be kept waiting")
@@ -132,7 +132,7 @@ class Keeper:
             if one is not None and not (folder / name).exists():
                 (folder / name).touch(0o600)
                 (folder / name).write_bytes(json_codec.encode(one))
-        groups = make_groups(_group(number))
+        groups = make_groups(groups_of(number))
         pid = os.fork()
         if pid == 0:
             os._exit(_outside([*self._command, str(number)], self._base, folder, groups))
@@ -165,10 +165,11 @@ def _inside(command: Sequence[str], base: Path, folder: Path) -> None:
         syscalls.die_with_parent()
         syscalls.mount("", "/", flags=syscalls.MS_REC | syscalls.MS_PRIVATE)
         syscalls.mount("proc", "/proc", "proc", syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC)
-        syscalls.bind(str(base / RUNTIME), str(folder / RUNTIME), syscalls.MS_REC)
-        syscalls.bind(str(folder), str(base), syscalls.MS_REC)
+        everything = syscalls.MS_BIND | syscalls.MS_REC
+        syscalls.mount(str(base / RUNTIME), str(folder / RUNTIME), flags=everything)
+        syscalls.mount(str(folder), str(base), flags=everything)
         os.chdir("/")
-        os.execv(command[0], list(command))
+        os.execv(command[0], list(command))  # noqa: S606 - the program is the agent's own
     except BaseException:
         log.exception("no slot can be made in %s", folder)
     finally:
@@ -198,7 +199,7 @@ def _unlock(folder: Path) -> None:
         os.close(fd)
 
 
-def _group(number: int) -> list[Path]:
+def groups_of(number: int) -> list[Path]:
     """The control groups of a slot, one for each hierarchy; they need not exist."""
     found = cgroups.places(procfs.text("self", "cgroup"), procfs.text("self", "mountinfo"))
     own = {cgroups.home(where) if c == cgroups.UNIFIED else where for c, (where, _) in found.items() if c in CONTROLLERS}
@@ -222,7 +223,7 @@ def remove_groups(groups: Sequence[Path]) -> None:
         while True:
             try:
                 for path, _, _ in os.walk(top, topdown=False):
-                    os.rmdir(path)
+                    Path(path).rmdir()
                 break
             except OSError:
                 if time.monotonic() > end:
