@@ -118,7 +118,14 @@ def _keep(options: argparse.Namespace, config: AgentConfig) -> int:
     """Keep the machine for one job after the other. In a slot, what ends the machine ends the slot."""
     program = options.base / "runtime" / "current" / "bin" / "spotsurfer-agent"
     command = [str(program), "--respawn", "--config", str(options.config), "--base", str(options.base), "--slot"]
-    return _run_until_told(keeper.Keeper(options.base, config, command, lambda: _power_off(options.power_off)))
+    ways = keeper.MachineWays(lambda: _power_off(options.power_off), _enter_slot_network)
+    return _run_until_told(keeper.Keeper(options.base, config, command, ways))
+
+
+def _enter_slot_network(slot: int) -> None:
+    from spotsurfer_agent.host import slot_network
+
+    slot_network.enter(slot)
 
 
 def _run_until_told(one: respawn.Respawner | keeper.Keeper) -> int:

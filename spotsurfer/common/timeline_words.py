@@ -326,6 +326,7 @@ STEPS: dict[E, Saying] = {
     E.WORKLOAD_EXITED: _always("Its command ended there", inner=True),
     E.SILENT: _always("No news from the machine, which is given up"),
     E.TERMINATE_CALLED: _withdrawn,
+    E.SLOT_EMPTY: _always("Has left its machine, which is kept", inner=True),
 }
 
 

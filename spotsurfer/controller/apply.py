@@ -93,6 +93,16 @@ class Orders(Protocol):
 OnEnd = Callable[[Connection, Job], Callable[[], None] | None]
 
 
+class NoOrders:
+    """For a controller that keeps no machine."""
+
+    def of(self, attempt: Attempt) -> bytes:
+        """Never asked for."""
+        raise NotImplementedError(attempt.token)
+
+    void = of
+
+
 @dataclass
 class Apply:
     """One action at a time; `instance_of` finds the machine of a token in the last listing, see Observer."""
@@ -106,7 +116,7 @@ class Apply:
     user_data: UserData
     on_end: OnEnd
     instance_of: InstanceOf
-    orders: Orders | None = None  # None = no machine is kept
+    orders: Orders = field(default_factory=NoOrders)
     launched: Callable[[], None] = lambda: None  # a machine was ordered, and its row says so
     spent: Callable[[JobId], int | None] = lambda _: None  # cost of a job so far, micro-dollars; None = not known
     nudge: Callable[[Attempt], None] = lambda _: None  # something new lies in the store for its agent
@@ -172,13 +182,17 @@ class Apply:
         timeline.add(c, Moment(self.clock.now(), job, number, str(kind), text, dict(data)))
         return text
 
-    def _step(self, c: Connection, before: Attempt, event: AttemptEvent, reason: str, **changes: object) -> Attempt:
+    def _step(
+        self, c: Connection, before: Attempt, event: AttemptEvent, reason: str, *, alone: bool = False, **changes: object
+    ) -> Attempt:
+        """Record an edge, and what it means for the machine. `alone`: nothing, the attempt leaves it."""
         view = self.instance_of(before.token, before.instance)
         seen = None if view is None else effects.machine_seen(view)
         now = self.clock.now()
         moved = effects.after(before, event, reason, now, seen)
         saved = rows.save_attempt(c, replace(moved, **changes))  # type: ignore[arg-type]
-        self._of_machine(c, saved, event)
+        if not alone:
+            self._of_machine(c, saved, event)
         data: dict[str, str | float | None] = {"from": str(before.state), "to": str(saved.state), "event": str(event)}
         if event is AttemptEvent.WORKLOAD_STARTED and saved.from_checkpoint is not None and saved.granted_at is not None:
             data["restore_seconds"] = max((now - saved.granted_at).total_seconds(), 0.0)
@@ -259,7 +273,7 @@ class Apply:
     def is_kept(self, attempt: Attempt) -> bool:
         """Whether the attempt's machine takes further jobs."""
         with self.engine.connect() as c:
-            return rows.load_machine(c, attempt.token).keep_seconds > 0
+            return rows.is_kept(c, attempt.token)
 
     def _given_up(self, attempt: Attempt, error: ProviderError) -> bool:
         """Whether the order was repeated often enough. Throttling and bad credentials say nothing about the order itself."""
@@ -306,7 +320,8 @@ class Apply:
         return launch_token(self.family, attempt.job, attempt.number)
 
     def _granting(self, action: Grant | GiveBack, nonce: str) -> Head:
-        saved = (e for e in reversed(self.heads.log(action.job).entries) if e.checkpoint == action.checkpoint)
+        past = reversed(self.heads.log(action.job).entries)  # an end came after its newest checkpoint
+        saved = (e for e in past if e.checkpoint == action.checkpoint and e.kind is not HeadKind.DONE)
         cpu_seconds = next((e.cpu_seconds for e in saved if action.checkpoint), 0.0)
         place = head_log.Place(action.after + 1, nonce, self.clock.now().isoformat())
         return head_log.granted(place, action.attempt, action.checkpoint, action.sequence, cpu_seconds)
@@ -426,8 +441,7 @@ class Apply:
             changes |= {"desired_want": told.desired_want, "desired_sequence": told.desired_sequence}
 
         def record(c: Connection) -> tuple[str, Callable[[], None]]:
-            left = rows.save_attempt(c, effects.left(attempt, action.reason, self.clock.now(), changes))
-            self._say(c, Kind.ATTEMPT, left, f"{AttemptEvent.TERMINATE_CALLED}: {action.reason}; its machine is kept")
+            self._step(c, attempt, AttemptEvent.TERMINATE_CALLED, action.reason, alone=True, **changes)
             return f"leave: {action.reason}", lambda: self.nudge(attempt)
 
         return record

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -91,7 +91,7 @@ def machine_after(machine: Machine, attempt: Attempt, event: AttemptEvent, now: 
 def machine_moved(
     machine: Machine, event: MachineEvent, reason: str, now: datetime, by: Attempt | None = None, at: datetime | None = None
 ) -> Machine:
-    """The machine after one edge of its table; raises IllegalTransition. `by`: its attempt that knows more; `at`: of its end."""
+    """The machine after one edge of its table; raises IllegalTransition. `by`: an attempt that knows more; `at`: its end."""
     moved = replace(machine, state=advance(MACHINE, machine.state, event), since=now, reason=machine.reason or reason)
     if by is not None:
         moved = replace(moved, instance=by.instance or moved.instance, reclaimed=moved.reclaimed or by.reclaimed)
@@ -165,11 +165,6 @@ def after(attempt: Attempt, event: AttemptEvent, reason: str, now: datetime, see
     ):  # the answer to its order was lost, but the machine costs money
         moved = replace(moved, instance=seen.id, launched_at=seen.launched_at)
     return moved
-
-
-def left(attempt: Attempt, reason: str, now: datetime, changes: Mapping[str, object]) -> Attempt:
-    """The attempt when it was told to leave a machine that stays."""
-    return replace(after(attempt, AttemptEvent.TERMINATE_CALLED, reason, now), **changes)  # type: ignore[arg-type]
 
 
 def job_after(job: Job, event: JobEvent, reason: str, exit_code: int | None, now: datetime) -> Job:

@@ -18,6 +18,7 @@ from sys import intern
 from sqlalchemy import Connection
 
 from spotsurfer.ledger import bill
+from spotsurfer.ledger.charge import DAY, day_of
 from spotsurfer.ledger.facts import Counts, Facts, MachineFacts, Rules, StoredFacts
 from spotsurfer.model.budgets import EVERYTHING, scopes_of
 from spotsurfer.model.charges import ChargeKind, ChargeLine, KeptImage
@@ -172,7 +173,7 @@ class Costs:
             return found
         assert self._loaded_at is not None
         since = min(found)
-        jobs = ledger_facts.billed_since(connection, since - bill.DAY)  # a minimum may reach into the day after the end
+        jobs = ledger_facts.billed_since(connection, since - DAY)  # a minimum may reach into the day after the end
         jobs |= {job for job, kept in self._kept.items() if kept.level[1]} | set(ledger_facts.stored_since(connection, since))
         for line in self._lines(connection, sorted(jobs), self._of_nobody(), self._loaded_at, (since, None)):
             for sums in (sums for at, sums in found.items() if line.begins >= at):
@@ -203,7 +204,7 @@ class Costs:
         period: tuple[datetime | None, datetime | None],
     ) -> list[ChargeLine]:
         since, until = period
-        earliest = None if since is None else bill.day_of(since) - bill.DAY  # a minimum may reach into the day after the end
+        earliest = None if since is None else day_of(since) - DAY  # a minimum may reach into the day after the end
         attempts = [
             a
             for some in rows.attempts(connection, wanted).values()
@@ -214,7 +215,7 @@ class Costs:
         stored = ledger_facts.stored(connection, wanted)
         kept = [StoredFacts(job, self._payer.get(job, job), levels) for job, levels in stored.items()]
         facts = Facts(machines, kept, nobodys.images, nobodys.controller_since)
-        return [x for x in bill.lines(facts, self._rules, now) if _within(bill.day_of(x.begins), since, until)]
+        return [x for x in bill.lines(facts, self._rules, now) if _within(day_of(x.begins), since, until)]
 
     def _keep(self, connection: Connection) -> dict[JobId, _Kept]:
         """What the store took up to each job's last change; only jobs that changed are read again."""
@@ -280,4 +281,4 @@ class Costs:
 
 
 def _within(day: datetime, since: datetime | None, until: datetime | None) -> bool:
-    return (since is None or day >= bill.day_of(since)) and (until is None or day < until)
+    return (since is None or day >= day_of(since)) and (until is None or day < until)

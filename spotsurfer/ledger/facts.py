@@ -44,7 +44,12 @@ class MachineFacts:
         """Whether what it costs changes no more."""
         if self.attempt.state not in OVER:
             return False
-        return self.shared is None or self.shared.state in GONE or any(s.outlives(self.own) for s in self.stays)
+        return (
+            self.attempt.launched_at is None
+            or self.shared is None
+            or self.shared.state in GONE
+            or any(s.outlives(self.own) for s in self.stays)
+        )
 
     @property
     def own(self) -> Stay:

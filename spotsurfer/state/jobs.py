@@ -188,6 +188,11 @@ def living_machines(connection: Connection) -> list[Machine]:
     return [machine_from_row(r) for r in connection.execute(query).mappings()]
 
 
+def is_kept(connection: Connection, token: str) -> bool:
+    """Whether this is a machine that takes further jobs."""
+    return connection.execute(select(M.c.token).where(M.c.token == token, M.c.keep_seconds > 0)).first() is not None
+
+
 def is_used(connection: Connection, token: str) -> bool:
     """Whether a machine has an attempt that is not over."""
     return connection.execute(select(A.c.number).where(A.c.token == token, LIVING).limit(1)).first() is not None

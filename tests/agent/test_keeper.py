@@ -29,12 +29,13 @@ CONFIG = AgentConfig(
 KEEP = """
 import sys
 from pathlib import Path
-from spotsurfer_agent.control.keeper import Keeper
+from spotsurfer_agent.control.keeper import Keeper, MachineWays
 from spotsurfer_wire import json_codec
 from spotsurfer_wire.messages import AgentConfig
 base = Path(sys.argv[1])
 config = json_codec.decode(AgentConfig, (base / "agent.json").read_bytes())
-sys.exit(Keeper(base, config, ["/bin/sh", str(base / "runtime" / "work")], lambda: (base / "off").touch()).run())
+ways = MachineWays(lambda: (base / "off").touch(), lambda slot: None)
+sys.exit(Keeper(base, config, ["/bin/sh", str(base / "runtime" / "work")], ways).run())
 """
 
 
@@ -91,7 +92,7 @@ def test_a_hostile_job_leaves_no_process_no_file_no_mount_and_no_group(machine: 
             done
             sleep 0.5; exit 0
         fi
-        sleep 0.5; rm -f $base/runtime/alive; sleep 0.5
+        sleep 2; rm -f $base/runtime/alive; sleep 0.5
         { ls $base; cat $base/machine.json; ps ax 2>/dev/null | wc -l; ls /proc | grep -c '^[0-9]'; } >$base/runtime/seen.new
         mv $base/runtime/seen.new $base/runtime/seen; exec sleep 1000
     """

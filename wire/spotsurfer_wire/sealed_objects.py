@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from spotsurfer_wire import json_codec, object_keys
+from spotsurfer_wire import object_keys
 from spotsurfer_wire.crypto import Keys
 from spotsurfer_wire.messages import AgentConfig
 from spotsurfer_wire.store.port import ObjectStore, StoreError
@@ -140,19 +140,17 @@ def seal_withheld(kept: Mapping[str, str], voucher: bytes, job: str, attempt: in
 ORDER_MARK = b"SSO1"
 
 
-def seal_order(config: AgentConfig | None, key: bytes, machine: str, slot: int) -> bytes:
-    """The object that carries it; None = nothing comes in this slot."""
-    text = b"" if config is None else json_codec.encode(config)
-    return _sealed(ORDER_MARK, key, _order_context(machine, slot), text)
+def seal_order(config: bytes, key: bytes, machine: str, slot: int) -> bytes:
+    """The object that carries an encoded configuration; empty = nothing comes in this slot."""
+    return _sealed(ORDER_MARK, key, _order_context(machine, slot), config)
 
 
-def unseal_order(data: bytes, key: bytes, machine: str, slot: int) -> AgentConfig | None:
-    """What was ordered. Raises BadHandout for whatever was not sealed for this slot of this machine, ProtocolError."""
+def unseal_order(data: bytes, key: bytes, machine: str, slot: int) -> bytes:
+    """What was ordered. Raises BadHandout for whatever was not sealed for this slot of this machine."""
     try:
-        text = _opened(ORDER_MARK, key, _order_context(machine, slot), data)
+        return _opened(ORDER_MARK, key, _order_context(machine, slot), data)
     except (InvalidTag, ValueError):
         raise BadHandout(f"the order for slot {slot} does not open: changed in the store, or another machine's") from None
-    return json_codec.decode(AgentConfig, text) if text else None
 
 
 def _order_context(machine: str, slot: int) -> bytes:

@@ -1,8 +1,8 @@
 """Keeps a machine for one job after the other: each has a slot of its own, and nothing of it is left when it is over.
 
-A slot is a small machine: a pid namespace, a mount namespace in which the slot's folder lies over the agent's, and control
-groups of its own. Process 1 in it is the respawner of the slot's agent. When that ends, the kernel kills what is left in the
-slot, and its mounts go with the namespace. The keeper removes the rest. If it can't, the machine is ended.
+A slot is a small machine: a pid namespace, a network of its own, a mount namespace in which the slot's folder lies over the
+agent's, and control groups. Process 1 in it is the respawner of the slot's agent. When that ends, the kernel kills what is left
+in the slot, and its mounts go with the namespace. The keeper removes the rest. If it can't, the machine is ended.
 
 The first slot's configuration comes with user-data. For each later one an agent waits that has started already, and fetches it
 from the store (`control.orders`). The keeper lives as long as the machine and imports next to nothing.
@@ -57,12 +57,20 @@ class Slot:
         return (self.folder / CONFIG).exists()
 
 
+@dataclass(frozen=True, slots=True)
+class MachineWays:
+    """What differs between machines: how one is ended, and how a process moves into the network of a slot."""
+
+    power_off: Callable[[], None]
+    enter_network: Callable[[int], None]
+
+
 class Keeper:
     """One slot after the other; as soon as one is taken, the next one waits."""
 
-    def __init__(self, base: Path, config: AgentConfig, command: Sequence[str], power_off: Callable[[], None]) -> None:
+    def __init__(self, base: Path, config: AgentConfig, command: Sequence[str], machine: MachineWays) -> None:
         """`command`: what runs as process 1 of a slot, with its number behind it."""
-        self._base, self._config, self._command, self._power_off = base, config, list(command), power_off
+        self._base, self._config, self._command, self._machine = base, config, list(command), machine
         self._slots: dict[int, Slot] = {}
         self._next, self._failures, self._leaving = 0, 0, False
 
@@ -81,7 +89,7 @@ class Keeper:
                 self._look()
             except OSError as e:
                 log.error("what a job left can't be removed, or no slot can be made: the machine is powered off: %s", e)
-                self._power_off()
+                self._machine.power_off()
                 return 1
             time.sleep(LOOK_SECONDS)
         return 0
@@ -135,18 +143,22 @@ class Keeper:
         groups = make_groups(groups_of(number))
         pid = os.fork()
         if pid == 0:
-            os._exit(_outside([*self._command, str(number)], self._base, folder, groups))
+            words = [*self._command, str(number)]
+            os._exit(_outside(words, self._base, folder, groups, lambda: self._machine.enter_network(number)))
         self._slots[number] = Slot(number, pid, folder)
 
 
 # ---- A slot's namespaces
 
 
-def _outside(command: Sequence[str], base: Path, folder: Path, groups: Sequence[Path]) -> int:
+def _outside(
+    command: Sequence[str], base: Path, folder: Path, groups: Sequence[Path], enter_network: Callable[[], None]
+) -> int:
     """The process outside of a slot: makes its namespaces and waits for its process 1; returns that one's exit code."""
     try:
         for group in groups:
             (group / "cgroup.procs").write_text("0")
+        enter_network()
         syscalls.unshare(syscalls.CLONE_NEWNS | syscalls.CLONE_NEWPID)
         inside = os.fork()
         if inside == 0:

@@ -41,4 +41,5 @@ def _look(store: ObjectStore, machine: AgentConfig, slot: int) -> tuple[bool, Ag
     data = store.get(object_keys.order_slot_key(machine.machine, slot))
     if data is None:
         return False, None
-    return True, unseal_order(data, bytes.fromhex(machine.machine_secret), machine.machine, slot)
+    text = unseal_order(data, bytes.fromhex(machine.machine_secret), machine.machine, slot)
+    return True, json_codec.decode(AgentConfig, text) if text else None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
-from spotsurfer_wire import object_keys, sealed_objects
+from spotsurfer_wire import json_codec, object_keys, sealed_objects
 from spotsurfer_wire.messages import AgentConfig
 from sqlalchemy import Engine
 
@@ -83,15 +83,17 @@ class Machines:
     def of(self, attempt: Attempt) -> bytes:
         """The sealed order for an attempt on a machine that runs."""
         config = self._config(attempt, self.clouds.store_access(attempt, attempt.token))
-        return sealed_objects.seal_order(config, self.key.order_secret_of(attempt.token), attempt.token, attempt.slot)
+        return sealed_objects.seal_order(
+            json_codec.encode(config), self.key.order_secret_of(attempt.token), attempt.token, attempt.slot
+        )
 
     def void(self, attempt: Attempt) -> bytes:
         """The sealed order by which nothing comes in the attempt's slot."""
-        return sealed_objects.seal_order(None, self.key.order_secret_of(attempt.token), attempt.token, attempt.slot)
+        return sealed_objects.seal_order(b"", self.key.order_secret_of(attempt.token), attempt.token, attempt.slot)
 
     def _is_kept(self, attempt: Attempt) -> bool:
         with self.engine.connect() as connection:
-            return rows.load_machine(connection, attempt.token).keep_seconds > 0
+            return rows.is_kept(connection, attempt.token)
 
     def left_out(self, attempt: Attempt) -> bytes:
         """The sealed part that the voucher opens: the keys of the job's lineage and of this machine, and access to inputs."""

@@ -264,8 +264,8 @@ class Planner:
                 self.reject(seen.job.id, "a machine now", bought.why)
                 return None
             ranked, purpose = _as_bought(ranked, bought), f"{purpose}; {bought.why}"
-        if (there := self.fleet.choose(seen, ranked)) is not None:
-            return self._take(seen, own, offer_of(there.machine), purpose, there=there)
+        if (kept := self.fleet.choose(seen, ranked)) is not None:
+            return self._take(seen, own, offer_of(kept.machine), purpose, kept=kept)
         if ranked:
             return self._take(seen, own, ranked[0], purpose)
         there = ((o, wrong_gpus(seen.image_gpus, o.gpus)) for o in self._offers if fits(seen.job, o))
@@ -394,20 +394,11 @@ class Planner:
         offer: Offer,
         purpose: str,
         move: int = 0,
-        there: MachineSeen | None = None,
+        kept: MachineSeen | None = None,
     ) -> Action | None:
-        """Plan an attempt on a machine of this offer, or on `there`, which is one; None = it may not be had now."""
-        job, holder, full = seen.job.id, holder_of(own), None
-        if there is None:
-            full = hard.no_room_left(self.snapshot, seen, offer, [*self._planned, *self._reserved], self.contest.ways)
-        if full is not None:  # it waits its turn
-            if holder is None:
-                self._reserved.append(offer)
-            for victim in (v for v, way in self.contest.ways.items() if way.to == job):
-                full = f"{victim} of lower priority is suspended for it: {full}"
-            if (other := preemption.suspended_for(seen.attempts)) and job not in self.notes:
-                full = f"suspended for {other} of higher priority, it comes back by itself when there is room: {full}"
-            self.reject(job, f"{offer.market} {offer.pool}", full)
+        """Plan an attempt on a machine of this offer that is bought, or on `kept`, which is one; None = it can't be had now."""
+        job, holder = seen.job.id, holder_of(own)
+        if kept is None and self._has_no_room(seen, holder, offer):
             return None
         money = hard.no_money_left(self.snapshot, seen, offer, self._planned)
         if money is not None:
@@ -420,16 +411,29 @@ class Planner:
             return (
                 SetWish(job, None, f"the move failed, the job runs on: {money}", clear_move=True) if move and holder else None
             )
-        if there is None:
-            self._planned.append(offer)
-        else:
-            self.fleet.take(there)
         self.purse.take(seen.job, offer)
         known = [seen.head.epoch if seen.head is not None else 0, *(c.attempt.number for c in own), *seen.desired_heard]
         number = AttemptNumber(max(known) + 1)  # never a used one: its machine and its fencing would be confused
-        if there is not None:
-            return Plan(job, number, offer, purpose, move, there.machine.token)
+        if kept is not None:
+            self.fleet.take(kept, seen)
+            return Plan(job, number, offer, purpose, move, kept.machine.token)
+        self._planned.append(offer)
         return Plan(job, number, offer, purpose, move, keep_seconds=keep_seconds(seen.job, offer, self.snapshot.limits))
+
+    def _has_no_room(self, seen: JobSeen, holder: AttemptView | None, offer: Offer) -> bool:
+        """Whether the limits leave no room for this machine; then the job waits its turn, and why is noted."""
+        job = seen.job.id
+        full = hard.no_room_left(self.snapshot, seen, offer, [*self._planned, *self._reserved], self.contest.ways)
+        if full is None:
+            return False
+        if holder is None:
+            self._reserved.append(offer)
+        for victim in (v for v, way in self.contest.ways.items() if way.to == job):
+            full = f"{victim} of lower priority is suspended for it: {full}"
+        if (other := preemption.suspended_for(seen.attempts)) and job not in self.notes:
+            full = f"suspended for {other} of higher priority, it comes back by itself when there is room: {full}"
+        self.reject(job, f"{offer.market} {offer.pool}", full)
+        return True
 
 
 def _as_bought(ranked: Sequence[Offer], bought: Bought) -> Sequence[Offer]:

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from spotsurfer.core.facts.attempt_view import AttemptView, wanted
-from spotsurfer.core.scheduling.placement import too_little
+from spotsurfer.core.scheduling.placement import asked, too_little
 from spotsurfer.model.actions import Action, EndMachine, Leave, MachineGone, Terminate
-from spotsurfer.model.job import OVER, WAITS, Attempt, Job, JobState, rehearses
+from spotsurfer.model.job import OVER, Attempt, Job, JobState, rehearses
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.machine import Machine, MachineState
 from spotsurfer.model.market import Gpus, Offer
 from spotsurfer.model.snapshot import AgentSeen, JobSeen, Limits, MachineSeen, Snapshot
 
+AGENT_BYTES = 128 << 20  # beside each job, if several share a machine
 DEARER = 1.25  # so much more than the best offer a machine may cost that is there already: another one has to boot first
 STAYS = frozenset(
     {A.FINISHED, A.DRAINED, A.PLANNED, A.REQUESTED, A.BOOTING, A.READY}
@@ -28,7 +29,12 @@ STAYS = frozenset(
 
 def keep_seconds(job: Job, offer: Offer, limits: Limits) -> float:
     """How long a machine that is bought for this job is kept without one; 0 = it goes with the job."""
-    return limits.idle_seconds if offer.pool.provider in limits.keeps and not rehearses(job) else 0.0
+    return limits.idle_seconds if offer.pool.provider in limits.keeps and may_share(job) else 0.0
+
+
+def may_share(job: Job) -> bool:
+    """Whether a job may be on a kept machine: no rehearsal, for which it is walled off, and none with ports, which it opens."""
+    return not rehearses(job) and not job.spec.ports
 
 
 def offer_of(m: Machine) -> Offer:
@@ -67,7 +73,7 @@ class Fleet:
     def __init__(self, snapshot: Snapshot, now: datetime) -> None:
         self._snapshot, self._now, self._limits = snapshot, now, snapshot.limits
         self._tenants: defaultdict[str, list[Tenant]] = defaultdict(list)
-        self._taken: set[str] = set()
+        self._taken: defaultdict[str, list[Job]] = defaultdict(list)
         self._starving = [s for s in snapshot.jobs if snapshot.machines and _starves(s)]
         for seen in snapshot.jobs if snapshot.machines else ():
             for a in seen.attempts:
@@ -78,7 +84,7 @@ class Fleet:
 
     def choose(self, seen: JobSeen, ranked: Sequence[Offer]) -> MachineSeen | None:
         """The machine to take instead of buying one of these offers, the best of which comes first; None = buy."""
-        if not self._snapshot.machines or not ranked or rehearses(seen.job):
+        if not self._snapshot.machines or not ranked or not may_share(seen.job):
             return None
         kinds = {(o.pool.instance_type, o.market) for o in ranked}
         most = DEARER * ranked[0].price_usd_micros_per_hour
@@ -90,13 +96,13 @@ class Fleet:
             and m.machine.price_usd_micros_per_hour <= most
             and m.machine.token not in mine
             and self._may_use(seen.job, m)
-            and self._has_room(m)
+            and self._has_room(m, seen.job)
         ]
-        return min(fit, key=lambda m: (m.machine.price_usd_micros_per_hour, m.machine.since, m.machine.token), default=None)
+        return min(fit, key=self._preference, default=None)
 
-    def take(self, m: MachineSeen) -> None:
-        """It is no longer free."""
-        self._taken.add(m.machine.token)
+    def take(self, m: MachineSeen, seen: JobSeen) -> None:
+        """This job has its place there."""
+        self._taken[m.machine.token].append(seen.job)
 
     def _may_use(self, job: Job, m: MachineSeen) -> bool:
         return m.machine.owner == job.owner and self._sound(m)
@@ -113,8 +119,24 @@ class Fleet:
         told = agent is not None and agent.notice_id is not None and agent.notice_kind == "interruption"
         return a.state is A.LOST or told or (a.state is A.RELEASING and not t.gone and late)
 
-    def _has_room(self, m: MachineSeen) -> bool:
-        return m.machine.token not in self._taken and all(t.gone for t in self._tenants[m.machine.token])
+    def _preference(self, m: MachineSeen) -> tuple[bool, int, datetime, str]:
+        """Those with jobs come first, so that others get empty and can be ended; then the cheapest."""
+        return not self._jobs(m), m.machine.price_usd_micros_per_hour, m.machine.since, m.machine.token
+
+    def _jobs(self, m: MachineSeen) -> list[Job]:
+        """The jobs that are there, or will be."""
+        there = [t.seen.job for t in self._tenants[m.machine.token] if not t.gone]
+        return [*there, *self._taken[m.machine.token]]
+
+    def _has_room(self, m: MachineSeen, job: Job) -> bool:
+        others = self._jobs(m)
+        if not others:
+            return True
+        together = [*others, job]
+        if any(asked(j.spec) for j in together):
+            return False  # GPUs are not divided
+        memory = sum(j.spec.memory_bytes + AGENT_BYTES for j in together)
+        return sum(j.spec.cpus for j in together) <= m.machine.cpus and memory <= m.machine.memory_bytes
 
     # ---- who leaves one
 
@@ -135,7 +157,7 @@ class Fleet:
         """Whether another job could use it."""
         offer = offer_of(m.machine)
         return any(
-            s.job.owner == m.machine.owner and s is not by and not rehearses(s.job) and too_little(s.job, offer) is None
+            s.job.owner == m.machine.owner and s is not by and may_share(s.job) and too_little(s.job, offer) is None
             for s in self._starving
         )
 
@@ -145,7 +167,7 @@ class Fleet:
         """The next step for each machine that nobody uses."""
         for m in self._snapshot.machines.values():
             token, there = m.machine.token, self._tenants[m.machine.token]
-            if there or token in self._taken:
+            if there or self._taken[token]:
                 continue
             if m.machine.state is MachineState.RELEASING:
                 yield from self._ending(m)
@@ -173,7 +195,7 @@ class Fleet:
     def hurry(self) -> bool:
         """Whether a job waits for nothing but a machine that runs: look again at once."""
         waiting = (A.PLANNED, A.REQUESTED, A.BOOTING, A.READY, A.RESTORING)
-        return bool(self._taken) or any(
+        return any(self._taken.values()) or any(
             t.attempt.slot and t.attempt.state in waiting for some in self._tenants.values() for t in some
         )
 

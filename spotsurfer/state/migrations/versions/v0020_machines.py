@@ -42,7 +42,7 @@ def upgrade() -> None:
     op.create_index("ix_machine_state", "machine", ["state"])
     columns = ", ".join([*FACTS, "since", "launched_at", "released_at", "reclaimed", "reason"])
     state = "CASE WHEN state IN ('planned', 'requested', 'releasing', 'released', 'refused') THEN state ELSE 'up' END"
-    op.execute(f"INSERT INTO machine (token, version, state, {columns}) SELECT token, 1, {state}, {columns} FROM attempt")
+    op.execute(f"INSERT INTO machine (token, version, state, {columns}) SELECT token, 1, {state}, {columns} FROM attempt")  # noqa: S608
     names = {"uq": "uq_%(table_name)s_%(column_0_name)s"}
     with op.batch_alter_table("attempt", recreate="always", naming_convention=names) as attempt:
         attempt.add_column(sa.Column("slot", sa.Integer(), nullable=False, server_default="0"))
