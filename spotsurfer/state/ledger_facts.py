@@ -75,7 +75,7 @@ def shared(
     since: dict[str, str] = {}
     for a in attempts:
         if a.launched_at is not None:
-            at = a.launched_at.isoformat()
+            at = min(a.launched_at, a.released_at or a.launched_at).isoformat()
             since[a.token] = min(at, since.get(a.token, at))
     rows = connection.execute(select(M).where(M.c.token.in_(list(since)), M.c.keep_seconds > 0)).mappings()
     kept = {row["token"]: machine_from_row(row) for row in rows}
@@ -92,7 +92,8 @@ def shared(
     for token, begins, job, number, state, ends, cpus in connection.execute(lived):
         if ends is None or ends >= since[token]:
             over = when(ends) if ends and state in map(str, OVER) else None
-            found[token][2].append(Stay(when(begins), JobId(job), AttemptNumber(number), over, max(cpus or 1, 1)))
+            came = min(when(begins), over) if over is not None else when(begins)  # its order may come too late
+            found[token][2].append(Stay(came, JobId(job), AttemptNumber(number), over, max(cpus or 1, 1)))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from dataclasses import replace
 
@@ -22,11 +23,21 @@ from spotsurfer.state import ledger_facts
 KEPT = replace(LIMITS, idle_seconds=30.0, keeps=frozenset({"virtual"}), instances_max=3)
 
 
-def kept_world(seed: int, jobs: int = 8, chances: Chances | None = None, cpus: int = 4, work: int = 60) -> World:
+def kept_world(seed: int, jobs: int = 6, chances: Chances | None = None, cpus: int = 4, work: int = 40) -> World:
     """Jobs that come one after the other; with one processor each, several share a machine."""
     world = World(seed, jobs=jobs // 2, work=work, chances=chances, limits=KEPT, cpus=cpus)
     world.coming = {40 * (n + 1): 0 for n in range(jobs - jobs // 2)}
-    assert world.run(quiet_after=700) == "ok"
+    assert world.run(quiet_after=500) == "ok"
+    world.check_end()
+    return world
+
+
+@functools.cache
+def calm_world() -> World:
+    """One in which nothing goes wrong and nobody asks for anything: six jobs on two machines."""
+    world = World(0, jobs=6, work=20, chances=calm(refused=0.0), limits=replace(KEPT, instances_max=2), cpus=4)
+    world.users_busy = False
+    assert world.run(quiet_after=1000) == "ok"
     world.check_end()
     return world
 
@@ -52,19 +63,16 @@ def bill_of(world: World) -> tuple[int, int]:
     return sum(costs.of_job(job) for job in world.ids), due
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_in_a_calm_world_few_machines_serve_many_jobs_and_all_is_paid(seed: int) -> None:
-    world = kept_world(seed, chances=calm())
+def test_few_machines_serve_many_jobs_and_all_is_paid() -> None:
+    world = calm_world()
     with world.engine.connect() as c:
         slots = [a.slot for some in rows.attempts(c, world.ids).values() for a in some]
-    assert world.cloud.launches < len(slots)
-    assert max(slots) >= 2
+    assert (world.cloud.launches, len(slots), max(slots)) == (2, 6, 2)
     paid, due = bill_of(world)
     assert paid == due > 0
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("cpus", [4, 1])
+@pytest.mark.parametrize(("seed", "cpus"), [(1, 4), (2, 1)])
 def test_with_notices_crashes_and_outages_every_machine_is_released_and_paid(seed: int, cpus: int) -> None:
     world = kept_world(seed, cpus=cpus)
     paid, due = bill_of(world)

@@ -83,9 +83,8 @@ class Machines:
     def of(self, attempt: Attempt) -> bytes:
         """The sealed order for an attempt on a machine that runs."""
         config = self._config(attempt, self.clouds.store_access(attempt, attempt.token))
-        return sealed_objects.seal_order(
-            json_codec.encode(config), self.key.order_secret_of(attempt.token), attempt.token, attempt.slot
-        )
+        key = self.key.order_secret_of(attempt.token)
+        return sealed_objects.seal_order(json_codec.encode(config), key, attempt.token, attempt.slot)
 
     def void(self, attempt: Attempt) -> bytes:
         """The sealed order by which nothing comes in the attempt's slot."""
