@@ -162,8 +162,10 @@ layers: $(STAMPS)/install ## import contracts
 format: $(STAMPS)/install ## lay out all files
 	@$(PYTHON) -m ruff format .
 
-docs: $(STAMPS)/install ## write the generated parts of the documentation: exit codes, states
+docs: $(STAMPS)/install ## write the generated pages (docs/reference, docs/states.md), and the site into build/site
 	@$(PYTHON) scripts/docs.py
+	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --quiet
+	@echo "the site: build/site/index.html"
 
 lock: $(STAMPS)/host ## write requirements.lock anew from pyproject.toml, keeping versions that still fit
 	@$(SYSTEM_PYTHON) -m venv --clear build/lock-venv

@@ -1,4 +1,4 @@
-"""Writes what is generated: exit codes in README.md, docs/states.md, prices in docs/costs.md, tests/web/openapi.json.
+"""Writes what is generated: pages of docs/reference, docs/states.md, prices in docs/costs.md, tests/web/openapi.json.
 
 `make docs` calls it.
 """
@@ -11,6 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 
+import reference_pages
 from spotsurfer_providers.catalog.price_tables import billing_rules, list_prices
 
 from spotsurfer.model.errors import every_kind
@@ -26,7 +27,7 @@ UNITS = {HOUR_SECONDS: "hour", MONTH_SECONDS: "GiB-month", PER_THOUSAND: "1000"}
 
 
 def exit_code_table() -> str:
-    """The table of the README, in Markdown: the first paragraph of each docstring."""
+    """The table of docs/reference/exit-codes.md: the first paragraph of each docstring."""
     first = {k: " ".join((k.__doc__ or "").partition("\n\n")[0].split()).removesuffix(".") for k in every_kind()}
     rows = [f"| {k.exit_code} | {text[:1].lower()}{text[1:]} |" for k, text in first.items()]
     return "\n".join(["| code | meaning |", "|---:|---|", "| 0 | done |", *rows])
@@ -104,10 +105,12 @@ def _fill(name: str, part: str, text: str) -> None:
 
 def main() -> None:
     """Rewrites them."""
-    _fill("README.md", "exit-codes", exit_code_table())
+    _fill("docs/reference/exit-codes.md", "exit-codes", exit_code_table())
     _fill("docs/costs.md", "price-tables", price_tables())
     (ROOT / "docs").mkdir(exist_ok=True)
     (ROOT / "docs" / "states.md").write_text(states_page())
+    for name, made in reference_pages.PAGES.items():
+        (ROOT / name).write_text(made())
     page = make_app(cast(Any, None)).openapi()
     (ROOT / "tests" / "web" / "openapi.json").write_text(json.dumps(page, indent=1) + "\n")
 

@@ -66,6 +66,26 @@ PLAINLY = (
     (re.compile(r"\(s\) \((.*)\)"), r"s \1"),
 )
 
+GREETING = """spotsurfer lets long jobs live on interruptible machines.
+
+  spotsurfer doctor          can this host run a controller, and its machines?
+  spotsurfer demo            see a real job move across machines of this host (root; under 15 minutes)
+  spotsurfer submit --help   submit a job of your own
+
+`spotsurfer --help` lists all commands."""
+OTHER_WORDS = {  # what people type who know other tools -> what they want
+    **dict.fromkeys(("cost", "costs", "bill"), "report"),
+    **dict.fromkeys(("status", "jobs", "ps", "queue", "ls"), "list` or `spotsurfer show JOB"),
+    **dict.fromkeys(("kill", "delete", "rm"), "cancel"),
+    **dict.fromkeys(("stop", "pause"), "suspend"),
+    **dict.fromkeys(("run", "launch", "exec"), "submit"),
+    **dict.fromkeys(("snapshot", "save"), "checkpoint"),
+    **dict.fromkeys(("migrate",), "move"),
+    **dict.fromkeys(("top", "tail"), "watch --live"),
+    **dict.fromkeys(("download", "results"), "outputs"),
+    **dict.fromkeys(("start", "daemon"), "serve"),
+}
+
 app = typer.Typer(
     name="spotsurfer",
     cls=Commands,
@@ -145,7 +165,7 @@ def _report(error: Exception, debug: bool) -> int:
         complain(str(error))
         return error.exit_code
     if type(error).__name__ == "NoArgsIsHelpError":  # of the option parser, which keeps the type to itself
-        put(str(error))
+        put(GREETING if error.ctx.parent is None else str(error))  # type: ignore[attr-defined]
         return 0
     if hasattr(error, "format_message"):  # of the option parser
         complain(_usage(error))
@@ -165,6 +185,8 @@ def _usage(error: Any) -> str:
         return f"`{name} --help` shows how."
     for theirs, ours in PLAINLY:
         message = theirs.sub(ours, message)
+    if (typed := re.match(r"No such command '(\w+)'", message)) and typed[1] in OTHER_WORDS:
+        return f"{typed[0]}. You may want `spotsurfer {OTHER_WORDS[typed[1]]}`. `{name} --help` lists all commands."
     if name.endswith((" submit", " ssh")) and "extra argument" in message:
         message += f": what is to run comes after --, as in `{name} -- sleep 10`"
     return f"{message[:1].upper()}{message[1:]}{'' if message.endswith('?') else '.'} `{name} --help` shows how."

@@ -18,6 +18,7 @@ from spotsurfer.controller.checkpoints.checkpoint_api import CheckpointApi
 from spotsurfer.controller.history import cost_reports
 from spotsurfer.controller.history.spot_availability import KEPT
 from spotsurfer.controller.history.usage import lately
+from spotsurfer.controller.jobs.brief import jobs_brief
 from spotsurfer.controller.jobs.commands import NO_OUTPUTS, Commands
 from spotsurfer.controller.jobs.exposed_ports import port_statuses
 from spotsurfer.controller.jobs.partial_outputs import Partials
@@ -45,11 +46,14 @@ from spotsurfer.ports.service import (
     AttemptStatus,
     CostLine,
     Info,
+    JobBrief,
     JobStatus,
     LogAsk,
     LogFound,
     Moment,
+    NewJob,
     OutputFile,
+    Submitted,
     UsageSeen,
     Why,
 )
@@ -117,12 +121,26 @@ class ControllerService:
         self.call_off = self.checkpoint_api.call_off
 
     def submit(
-        self, job: JobId, spec: JobSpec, modes: dict[str, int], secrets: Mapping[str, bytes] | None = None, owner: str = ""
+        self,
+        job: JobId,
+        spec: JobSpec,
+        modes: dict[str, int],
+        secrets: Mapping[str, bytes] | None = None,
+        owner: str = "",
+        within: str | None = None,
     ) -> Job:
         """Make the job and wake the loop."""
-        made = self.submission.submit(job, spec, modes, secrets or {}, owner)
+        made = self.submission.submit(job, spec, modes, dict(secrets or {}), owner, within)
         self.commands.poke()
         return made
+
+    def submit_many(self, jobs: Sequence[NewJob], owner: str = "", within: str | None = None) -> Sequence[Submitted]:
+        """Make the jobs and wake the loop."""
+        made = self.submission.submit_many(jobs, owner, within) if jobs else []
+        self.commands.poke()
+        return [
+            Submitted(JobId(some[0].array) or some[0].id, some[0].number, len(some) if some[0].array else 0) for some in made
+        ]
 
     def preview(self, spec: JobSpec) -> Preview:
         """A dry run of the launch of such a job now."""
@@ -180,6 +198,11 @@ class ControllerService:
             reports = self._known.reports(connection, [j.id for j in jobs])
             ports = exposed_ports.all_listens(connection)
         return [self._status(j, found[j.id], reports, ports) for j in jobs]
+
+    def jobs_brief(self, include_ended: bool = True, owner: str | None = None) -> Sequence[JobBrief]:
+        """All jobs, or those of an owner, newest first, without rehearsals, in short."""
+        with self.engine.connect() as connection:
+            return jobs_brief(connection, include_ended, owner, self.loop.note_of)
 
     def job(self, job: str) -> JobStatus:
         """One job."""

@@ -8,6 +8,7 @@ import shlex
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,11 @@ def _written(text: str) -> list[str]:
     parts = shlex.shlex(text, posix=False)
     parts.whitespace_split, parts.commenters = True, ""
     return list(parts)
+
+
+def _begin(value: object) -> str:
+    """A time with a zone, or a duration after the submission; TOML has times of its own."""
+    return value.isoformat() if isinstance(value, datetime) else _text(value)
 
 
 def _words(value: object) -> tuple[str, ...]:
@@ -209,6 +215,12 @@ KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "app.restart_command": ("app_restart_command", _command),
     "steps": ("steps", read_steps),
     "ports": ("ports", read_ports),
+    "array": ("array", _text),
+    "after": ("after", _texts),
+    "begin": ("begin", _begin),
+    "time_limit": ("time_limit_seconds", parse_seconds),
+    "warn.signal": ("warn_signal", _text),
+    "warn.before": ("warn_seconds", parse_seconds),
     "stuck_after": ("stuck_seconds", parse_seconds),
     "idle.suspend_after": ("idle_seconds", parse_seconds),
     "idle.cpu": ("idle_cpu", read_share),
@@ -219,6 +231,7 @@ TABLES = {  # of keys, with an example
     "app": 'signal = "USR1", done_file = "state.ckpt"',
     "idle": 'suspend_after = "30m"',
     "size": 'policy = "surf"',
+    "warn": 'signal = "USR1", before = "60s"',
 }
 
 

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from spotsurfer.common import plugins
 from spotsurfer.common.input_errors import did_you_mean
 from spotsurfer.common.units import SECONDS_MAX
-from spotsurfer.jobspec import remote_inputs, sections
+from spotsurfer.jobspec import queueing, remote_inputs, sections
 from spotsurfer.model.errors import ConfigError, Denied, JobFileError
 from spotsurfer.model.job import (
     CPU_CAPS,
@@ -22,6 +22,7 @@ from spotsurfer.model.job import (
     PRIORITY_MAX,
     SECRET_FORMS,
     SENT_SECRETS,
+    SIGNALS,
     SIZE_OFF,
     TCP_MODES,
     JobSpec,
@@ -45,7 +46,6 @@ RETRIES_MAX = 1000
 INTERVAL_MIN_SECONDS = 1.0
 WORK_MIN_SECONDS = 60.0
 WAIT_MAX_SECONDS = 3600.0
-SIGNALS = ("USR1", "USR2", "HUP", "INT", "TERM", "QUIT", "ALRM", "CONT", "WINCH", "URG")
 TEXT_MAX_BYTES = 128 << 10  # of the command, the environment, the tags: each is part of small objects and of argv
 
 
@@ -99,6 +99,7 @@ def problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
     yield from _secrets(spec)
     yield from sections.image_problems(spec)
     yield from remote_inputs.problems(spec.fetches, spec.mounts)
+    yield from queueing.problems(spec)
     yield from sections.port_problems(spec)
     yield from sections.quiet_problems(spec)
     yield from sections.step_problems(spec.steps, spec.command, saves_itself=spec.saves_itself)

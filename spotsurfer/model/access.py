@@ -57,13 +57,14 @@ class Use(StrEnum):
     CHANGE_JOB = "change job"
     NEW_ID = "new id"  # an id for a job to come, which only its maker may go on with
     TO_COME = "job to come"  # the first argument is such an id
+    JOBS_TO_COME = "jobs to come"  # the first argument is a list of them, each with such an id or none
     BEGIN_WORK = "begin work"  # CHANGE_JOB, and the answer's number is for its maker
     WORK = "work"  # the first argument is such a number
     ALL = "all"  # about everybody's jobs together: not for users
     OPERATE = "operate"  # operators alone
 
 
-CHANGES = frozenset({Use.CHANGE_JOB, Use.NEW_ID, Use.TO_COME, Use.BEGIN_WORK, Use.OPERATE})
+CHANGES = frozenset({Use.CHANGE_JOB, Use.NEW_ID, Use.TO_COME, Use.JOBS_TO_COME, Use.BEGIN_WORK, Use.OPERATE})
 
 # Every method of `ports.service.Service`; a test compares them.
 USES: dict[str, Use] = {
@@ -72,6 +73,7 @@ USES: dict[str, Use] = {
     "preview": Use.LOOK,
     "spots": Use.LOOK,
     "jobs": Use.LIST,
+    "jobs_brief": Use.LIST,
     "timeline": Use.READ_JOB_OR_LIST,
     "costs": Use.READ_JOB_OR_LIST,
     "charges": Use.READ_JOB_OR_LIST,
@@ -110,6 +112,7 @@ USES: dict[str, Use] = {
     "upload": Use.TO_COME,
     "discard": Use.TO_COME,
     "submit": Use.TO_COME,
+    "submit_many": Use.JOBS_TO_COME,
     "resolve": Use.OPERATE,  # of the guard itself
 }
 

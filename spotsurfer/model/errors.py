@@ -1,6 +1,6 @@
 """Errors say whose they are, what to do next, and which exit code the command line ends with.
 
-One class a kind of failure. Its docstring begins with its meaning, which the README's table of exit codes shows. A test demands
+One class a kind of failure. Its docstring begins with its meaning, which docs/reference/exit-codes.md shows. A test demands
 that codes are unique.
 """
 

@@ -133,6 +133,7 @@ TCP_MODES = ("close", "keep", "forbid")
 CPU_CAPS = ("any", "portable", "x86-64-v2", "x86-64-v3")
 PRIORITIES = {"low": -10, "normal": 0, "high": 10}  # names of priorities; any whole number to PRIORITY_MAX will do
 PRIORITY_MAX = 100
+SIGNALS = ("USR1", "USR2", "HUP", "INT", "TERM", "QUIT", "ALRM", "CONT", "WINCH", "URG")
 SIZE_OFF = "off"  # instead of a size policy: the job stays on the size that was asked for
 SENT_SECRETS = ("file", "env")  # read where the job is submitted; other kinds by a plug-in, with the controller's credentials
 SECRET_FORMS = ("environment", "file")
@@ -147,6 +148,9 @@ class Wish(StrEnum):
 
 
 ASKED = "by its user"  # the reason of a wish that its user made
+
+
+TIME_LIMIT = "time limit"  # as `Job.ended_by`
 
 
 class HeldBy(StrEnum):
@@ -212,6 +216,12 @@ class JobSpec:
     idle_cpu: float = 0.05  # so few processors in use count as idle
     idle_gpu: float = 0.05  # so small a share of time with its GPUs at work counts as idle
     stuck_seconds: float | None = None  # so long without progress counts as stuck; None = nobody asks
+    array: str = ""  # which tasks it has, as "1-1000%50"; "" = it is one job. See `model.arrays`
+    after: tuple[str, ...] = ()  # what must come before it, as "afterok:JOB"; see `model.dependencies`
+    begin: str = ""  # not before: an ISO time with a zone, or a duration after it was submitted
+    time_limit_seconds: float | None = None  # so long it may run, on all machines together; None = as long as it wants
+    warn_signal: str = ""  # sent to its processes before its time limit ends it; "" = none
+    warn_seconds: float = 60.0  # so long before
     size_policy: str = ""  # the policy that chooses its machine type: a name, SIZE_OFF; "" = the operator's
     size_memory_min_bytes: int | None = None  # smallest memory for a size policy; None = any
     size_memory_max_bytes: int | None = None  # largest; None = a multiple of the request
@@ -288,6 +298,11 @@ class Job:
     lineage: str = ""  # the job whose keys name and seal its chunks; "" = itself
     partials_asked: int = 0  # number of requests for partial outputs
     stuck_since: datetime | None = None  # it runs, and makes no progress since then
+    number: int = 0  # of its submission; all tasks of an array share it. 0 = it is given with the row
+    array: str = ""  # the array that it is a task of; "" = none
+    task: int | None = None  # which task
+    begins_at: datetime | None = None  # not before; None = at once
+    ended_by: str = ""  # what ended it if neither its command nor its user did: TIME_LIMIT
 
 
 def rehearses(job: Job) -> bool:

@@ -112,6 +112,55 @@ class JobStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job to be submitted, see `Service.submit`. `id`: under which its inputs were uploaded; None = it gets one."""
+
+    spec: JobSpec
+    id: JobId | None = None
+    modes: Mapping[str, int] = field(default_factory=dict)
+    secrets: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A job that was made, or an array with so many tasks."""
+
+    job: JobId
+    number: int
+    tasks: int  # 0 = it is no array
+
+
+@dataclass(frozen=True, slots=True)
+class JobBrief:
+    """A job in a list of very many: what can be told without reading its specification and its machines' reports."""
+
+    id: JobId
+    number: int
+    array: str
+    task: int | None
+    name: str
+    owner: str
+    project: str
+    phase: str
+    state: str
+    wish: str
+    reason: str  # of its wish or its end, or why it waits
+    exit_code: int | None
+    ended_by: str
+    submitted_at: datetime
+    started_at: datetime | None  # on its first machine
+    ended_at: datetime | None
+    cpus: int
+    memory_bytes: int
+    gpus: int
+    time_limit_seconds: float | None
+    array_limit: int
+    after: Sequence[str]  # what it still waits for
+    machine: str  # the instance that it is on; "" = none
+    home: str
+
+
+@dataclass(frozen=True, slots=True)
 class Why:
     """The last decisions about a job: what was done, what was rejected and why."""
 
@@ -334,11 +383,25 @@ class Service(Protocol):
         ...
 
     def submit(
-        self, job: JobId, spec: JobSpec, modes: dict[str, int], secrets: Mapping[str, bytes] | None = None, owner: str = ""
+        self,
+        job: JobId,
+        spec: JobSpec,
+        modes: dict[str, int],
+        secrets: Mapping[str, bytes] | None = None,
+        owner: str = "",
+        within: str | None = None,
     ) -> Job:
         """Make the job of `owner`; every input of `modes` (path -> permission bits) must have been uploaded, or InputMissing.
 
-        `secrets` are the values that the submitter read; the controller seals them at once and does not keep them.
+        `secrets` are the values that the submitter read; the controller seals them at once and does not keep them. `within`:
+        jobs that must come before it (`JobSpec.after`) are looked for among those of this owner. Of an array: its first task.
+        """
+        ...
+
+    def submit_many(self, jobs: Sequence[NewJob], owner: str = "", within: str | None = None) -> Sequence[Submitted]:
+        """Make them all, or none. What must come before one of them (`JobSpec.after`) may name another one of them.
+
+        JobFileError for an unknown job there, for a cycle, and as `submit`.
         """
         ...
 
@@ -355,6 +418,10 @@ class Service(Protocol):
 
     def jobs(self, include_ended: bool = True, owner: str | None = None) -> Sequence[JobStatus]:
         """All jobs, newest first; with `owner` those of theirs."""
+        ...
+
+    def jobs_brief(self, include_ended: bool = True, owner: str | None = None) -> Sequence[JobBrief]:
+        """All jobs, newest first, in short; with `owner` those of theirs."""
         ...
 
     def job(self, job: JobId) -> JobStatus:

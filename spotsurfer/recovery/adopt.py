@@ -136,7 +136,7 @@ def take_up(
             done.unread[job] = str(e)
             continue
         if row is not None:
-            rows.add_job(connection, row)
+            row = rows.add_job(connection, row)
             text = f"{row.spec.name}: adopted from the store; {' '.join(row.spec.command)}"
             timeline.add(connection, Moment(now, job, None, str(Kind.SUBMITTED), text))
             done.jobs.append(row)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -11,6 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, and_, exists, func, insert, or_, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
+from spotsurfer.model.arrays import read_array
 from spotsurfer.model.errors import Conflict, NotFound
 from spotsurfer.model.job import (
     ENDED,
@@ -36,6 +38,7 @@ from spotsurfer.model.job import (
 from spotsurfer.model.machine import GONE, Machine, MachineState, machine_of
 from spotsurfer.model.market import Market, Pool
 from spotsurfer.model.snapshot import Held
+from spotsurfer.state import dependencies
 from spotsurfer.state.schema import attempt as A
 from spotsurfer.state.schema import job as J
 from spotsurfer.state.schema import machine as M
@@ -77,12 +80,32 @@ def job_to_row(job: Job) -> dict[str, Any]:
     row["parent"] = None if job.parent is None else dataclasses.asdict(job.parent)
     row["state"], row["wish"], row["held_by"] = str(job.state), str(job.wish), str(job.held_by)
     row |= {name: text_of(getattr(job, name)) for name in JOB_TIMES}
-    return row
+    return row | of_spec(job)
+
+
+def of_spec(job: Job) -> dict[str, Any]:
+    """The columns that repeat something of the specification."""
+    spec = job.spec
+    return {
+        **{name: getattr(spec, name) for name in COPIED},
+        "array_limit": read_array(spec.array).limit if job.array else 0,
+        "pressing": spec.deadline_seconds is not None,
+        "shape": shape_of(job),
+    }
+
+
+def shape_of(job: Job) -> str:
+    """Jobs of one shape fit the same machines, and the same budgets pay for them."""
+    spec = job.spec
+    fits = (spec.cpus, spec.memory_bytes, spec.gpus, spec.gpu, spec.market, spec.instance_types, spec.price_max_usd_micros)
+    pays = (job.owner, spec.project, sorted(spec.tags.items()), spec.budget_usd_micros)
+    more = (spec.devices, spec.size_policy, spec.cpu, bool(job.parent))
+    return hashlib.sha256(repr((fits, pays, more)).encode()).hexdigest()[:16]
 
 
 def job_from_row(row: Any) -> Job:
     """A job from its row."""
-    values = dict(row)
+    values = {name: row[name] for name in FIELDS}
     values["spec"] = spec_from_doc(row["spec"])
     if (m := row["move"]) is not None:
         market = None if m["market"] is None else Market(m["market"])
@@ -94,7 +117,9 @@ def job_from_row(row: Any) -> Job:
     return Job(**values)
 
 
-JOB_TIMES = ("submitted_at", "ended_at", "resumed_at", "stuck_since")
+JOB_TIMES = ("submitted_at", "ended_at", "resumed_at", "stuck_since", "begins_at")
+FIELDS = tuple(f.name for f in dataclasses.fields(Job))
+COPIED = ("name", "project", "priority", "cpus", "memory_bytes", "gpus", "time_limit_seconds")
 TIMES = ("since", "planned_at", "granted_at", "launched_at", "released_at")
 
 
@@ -129,9 +154,21 @@ class Stale(Conflict):
     """The row changed since it was read: decide again."""
 
 
-def add_job(connection: Connection, job: Job) -> None:
-    """Insert; raises sqlalchemy.exc.IntegrityError for an id that exists."""
-    connection.execute(insert(J).values(**job_to_row(job)))
+def add_job(connection: Connection, job: Job) -> Job:
+    """Insert, with the next number; raises sqlalchemy.exc.IntegrityError for an id that exists."""
+    return add_jobs(connection, [job])[0]
+
+
+def add_jobs(connection: Connection, jobs: Sequence[Job]) -> list[Job]:
+    """Insert the jobs of one submission, with the next number for all; raises sqlalchemy.exc.IntegrityError."""
+    first, *others = jobs
+    after = select(func.coalesce(func.max(J.c.number), 0) + 1).scalar_subquery()
+    connection.execute(insert(J).values(**{**job_to_row(first), "number": after}))
+    number = connection.execute(select(J.c.number).where(J.c.id == first.id)).scalar_one()
+    numbered = [replace(job, number=number) for job in jobs]
+    if others:
+        connection.execute(insert(J), [job_to_row(job) for job in numbered[1:]])
+    return numbered
 
 
 def add_attempt(connection: Connection, attempt: Attempt) -> None:
@@ -223,7 +260,7 @@ def named_job(connection: Connection, name: str, owner: str | None = None) -> Jo
     Raises NotFound, with a list of similar jobs.
     """
     ended = J.c.state.in_([str(s) for s in ENDED])
-    query = _of(owner).where(or_(J.c.id == name, J.c.spec["name"].as_string() == name))
+    query = _of(owner).where(or_(J.c.id == name, J.c.name == name))
     query = query.order_by((J.c.id == name).desc(), ended, J.c.submitted_at.desc(), J.c.id)
     row = connection.execute(query.limit(1)).mappings().first()
     if row is not None:
@@ -243,6 +280,25 @@ def find_job(connection: Connection, name: str, owner: str | None = None) -> Job
         if len(begin) == 1:
             return begin[0]
         raise
+
+
+def job_or_array(connection: Connection, name: str, owner: str | None = None) -> str:
+    """The id of a job or array by its id, its number ("12"; of a task "12_3"), or its name. NotFound."""
+    number, _, task = name.partition("_")
+    if connection.execute(_of(owner).where(J.c.array == name).limit(1)).first() is not None:
+        return name
+    if number.isdecimal() and (not task or task.isdecimal()) and len(name) < 19:
+        query = _of(owner).where(J.c.number == int(number))
+        row = connection.execute((query.where(J.c.task == int(task)) if task else query).limit(1)).mappings().first()
+        if row is not None:
+            return str(row["id"] if task else row["array"] or row["id"])
+    job = named_job(connection, name, owner)
+    return job.array if job.array and job.id != name else job.id
+
+
+def tasks(connection: Connection, array: str) -> set[int]:
+    """Numbers of the tasks of an array."""
+    return set(connection.execute(select(J.c.task).where(J.c.array == array, J.c.task.is_not(None))).scalars())
 
 
 def _beginning(connection: Connection, name: str, owner: str | None) -> list[Job]:
@@ -265,7 +321,7 @@ def all_jobs(connection: Connection, owner: str | None = None) -> list[Job]:
 
 def succeeded(connection: Connection, name: str, most: int) -> list[Job]:
     """Jobs of this name that succeeded, the latest first."""
-    query = select(J).where(and_(J.c.state == str(JobState.SUCCEEDED), J.c.spec["name"].as_string() == name))
+    query = select(J).where(and_(J.c.state == str(JobState.SUCCEEDED), J.c.name == name))
     return [job_from_row(r) for r in connection.execute(query.order_by(J.c.ended_at.desc()).limit(most)).mappings()]
 
 
@@ -293,7 +349,7 @@ def ended_since(connection: Connection, at: datetime) -> list[Attempt]:
 def held_since(connection: Connection, at: datetime) -> list[Held]:
     """The tenancies of jobs on machines that ended after `at`."""
     query = (
-        select(A.c.job, func.coalesce(J.c.spec["priority"].as_integer(), 0), J.c.submitted_at, A.c.granted_at, A.c.released_at)
+        select(A.c.job, J.c.priority, J.c.submitted_at, A.c.granted_at, A.c.released_at)
         .join(J, J.c.id == A.c.job)
         .where(A.c.granted_at.is_not(None), A.c.released_at > at.isoformat())
         .order_by(A.c.granted_at)
@@ -336,8 +392,12 @@ def save_job(connection: Connection, job: Job) -> Job:
     """Write, guarded by `version`; raises Stale where the row has moved on."""
     after = replace(job, version=job.version + 1)
     where = and_(J.c.id == job.id, J.c.version == job.version)
-    if connection.execute(update(J).where(where).values(**job_to_row(after))).rowcount != 1:
+    row = job_to_row(after)
+    del row["number"]  # given once
+    if connection.execute(update(J).where(where).values(**row)).rowcount != 1:
         raise Stale(f"job {job.id} was changed by somebody else meanwhile")
+    if after.state in ENDED:
+        dependencies.ended(connection, [after])
     return after
 
 

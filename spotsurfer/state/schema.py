@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, Integer, MetaData, String, Table, Text
+from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, Index, Integer, MetaData, String, Table, Text
 
 metadata = MetaData()
 
@@ -31,7 +31,38 @@ job = Table(
     Column("lineage", String, nullable=False, server_default=""),
     Column("partials_asked", Integer, nullable=False, server_default="0"),
     Column("stuck_since", String),
+    Column("number", Integer, nullable=False, server_default="0", index=True),
+    Column("array", String, nullable=False, server_default=""),
+    Column("task", Integer),
+    Column("begins_at", String),
+    Column("ended_by", String, nullable=False, server_default=""),
     Column("spec", JSON, nullable=False),
+    # Of the specification, so that many rows can be chosen, ordered and listed without reading theirs.
+    Column("name", String, nullable=False, server_default=""),
+    Column("project", String, nullable=False, server_default=""),
+    Column("priority", Integer, nullable=False, server_default="0"),
+    Column("cpus", Integer, nullable=False, server_default="0"),
+    Column("memory_bytes", BigInteger, nullable=False, server_default="0"),
+    Column("gpus", Integer, nullable=False, server_default="0"),
+    Column("time_limit_seconds", Float),
+    Column("array_limit", Integer, nullable=False, server_default="0"),
+    Column("pressing", Boolean, nullable=False, server_default="0"),  # it has a deadline
+    Column("shape", String, nullable=False, server_default=""),  # jobs of one shape fit the same machines
+    Column("waits_for", String, nullable=False, server_default=""),  # before it may have its first machine: state/queue.py
+    Index("ix_job_array", "array", "state", "submitted_at"),
+    Index("ix_job_name", "name", "owner"),
+    Index("ix_job_queue", "state", "wish", "waits_for", "shape", "priority", "submitted_at", "id"),
+)
+
+# What must come before a queued job. A row goes when it is fulfilled. `on`: a job or array, or name and owner of a singleton.
+dependency = Table(
+    "dependency",
+    metadata,
+    Column("job", String, primary_key=True),
+    Column("kind", String, primary_key=True),
+    Column("on", String, primary_key=True),
+    Column("never", Text, nullable=False),  # why it can't be fulfilled any more; "" = it can
+    Index("ix_dependency_on", "on", "kind"),
 )
 
 attempt = Table(

@@ -18,15 +18,14 @@ STEPS = 100  # newest steps of a job's attempts to search; a hand-over takes a h
 
 def add(connection: Connection, moment: Moment) -> None:
     """Append one moment."""
-    values = {
-        "at": moment.at.isoformat(),
-        "job": moment.job,
-        "attempt": moment.attempt,
-        "kind": moment.kind,
-        "text": moment.text,
-        "data": moment.data,
-    }
-    connection.execute(insert(M).values(**values))
+    add_many(connection, [moment])
+
+
+def add_many(connection: Connection, moments: Sequence[Moment]) -> None:
+    """Append some."""
+    names = ("job", "attempt", "kind", "text", "data")
+    values = [{"at": m.at.isoformat(), **{name: getattr(m, name) for name in names}} for m in moments]
+    connection.execute(insert(M), values)
 
 
 def read(

@@ -60,17 +60,18 @@ class _Guarded:
 
     def _use(self, use: Use, call: Callable[..., Any], method: str, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
         who = self._who
-        if method == "submit":
-            named["owner"] = who.name
+        if method in ("submit", "submit_many"):
+            named |= {"owner": who.name, "within": who.name if who.own_jobs_only else None}
         if use in (Use.NEW_ID, Use.BEGIN_WORK):
             answer = call(*self._own(given), **named) if use is Use.BEGIN_WORK else call(*given, **named)
             self._makers.note(answer if use is Use.NEW_ID else answer.id, who.name)
             return answer
         if not who.own_jobs_only:
             return call(*given, **named)
-        if use in (Use.TO_COME, Use.WORK):
-            if self._makers.is_anothers(str(given[0]), who.name) or (use is Use.TO_COME and self._exists_for_others(given[0])):
-                raise NotFound(f"There is no {'job to come' if use is Use.TO_COME else 'command'} {given[0]!r} of yours.")
+        if use in (Use.TO_COME, Use.JOBS_TO_COME, Use.WORK):
+            for thing in (new.id for new in given[0] if new.id) if use is Use.JOBS_TO_COME else given[:1]:
+                if self._makers.is_anothers(str(thing), who.name) or (use is not Use.WORK and self._exists_for_others(thing)):
+                    raise NotFound(f"There is no {'command' if use is Use.WORK else 'job to come'} {thing!r} of yours.")
             return call(*given, **named)
         if use is Use.LIST or (use is Use.READ_JOB_OR_LIST and given[0] is None):
             return call(*given, **{**named, "owner": who.name})  # whatever owner they asked for

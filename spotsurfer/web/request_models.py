@@ -13,7 +13,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, SecretStr
 from spotsurfer.common.input_errors import did_you_mean
 from spotsurfer.core.facts.attempt_view import PHASES
 from spotsurfer.model.errors import JobFileError, UsageError
-from spotsurfer.model.job import JobSpec, JobState
+from spotsurfer.model.job import JOB_ID, JobSpec, JobState
 from spotsurfer.model.market import Market
 from spotsurfer.ports.service import JobStatus
 
@@ -50,6 +50,18 @@ class SubmitBody(Asked):
             except ValueError:
                 raise JobFileError(f"secrets.{name} is not base64.") from None
         return found
+
+
+class NewJobBody(SubmitBody):
+    """`job`: the id that its inputs were uploaded under; "" = it gets one."""
+
+    job: Annotated[str, Field(pattern=f"^({JOB_ID.pattern})?$")] = ""
+
+
+class SubmitManyBody(Asked):
+    """Jobs to be made together, or none of them."""
+
+    jobs: Annotated[list[NewJobBody], Field(max_length=10_000)]
 
 
 class PlanBody(Asked):

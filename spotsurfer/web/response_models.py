@@ -26,9 +26,11 @@ from spotsurfer.ports.service import (
     Checkpoint,
     CostLine,
     Foretold,
+    JobBrief,
     JobStatus,
     Moment,
     OutputFile,
+    Submitted,
     UsageSeen,
     Why,
 )
@@ -70,7 +72,7 @@ def fields_of(noun: type, *, only: str = "", without: str = "", **own: object) -
 
 
 class ErrorBody(Wire):
-    """Every answer that is not 2xx. `exit_code` is the command line's; the README lists them."""
+    """Every answer that is not 2xx. `exit_code` is the command line's; docs/reference/exit-codes.md lists them."""
 
     error: str
     exit_code: int
@@ -150,7 +152,10 @@ class AttemptOut(Wire):
 
 @fields_of(JobStatus, without="job", attempts=list[AttemptOut])
 @fields_of(
-    Job, only="id owner state wish reason held_by submitted_at ended_at exit_code failures move stuck_since spec", name=str
+    Job,
+    only="id number array task owner state wish reason held_by submitted_at begins_at ended_at exit_code ended_by failures "
+    "move stuck_since spec",
+    name=str,
 )
 class JobOut(Wire):
     """A job with everything there is to know at a glance."""
@@ -160,6 +165,23 @@ class JobOut(Wire):
         """From the record of the job and those of its attempts, and what agents said."""
         attempts = [AttemptOut.of(a.attempt.pool, a.attempt, a) for a in status.attempts]
         return cls.of(status.job, status, name=status.job.spec.name, attempts=attempts)
+
+
+@fields_of(Submitted)
+class SubmittedOut(Wire):
+    """A job that was made, or an array with so many tasks."""
+
+
+class SubmittedManyOut(Wire):
+    """In the order in which they were given."""
+
+    jobs: list[SubmittedOut]
+
+
+class BriefsOut(Wire):
+    """All jobs in short, newest first."""
+
+    jobs: list[JobBrief]
 
 
 class JobsOut(Wire):

@@ -2,7 +2,10 @@
 
 import re
 import runpy
+from pathlib import Path
 
+import pytest
+import reference_pages
 from support.tree import ROOT
 
 from spotsurfer.model.errors import every_kind
@@ -23,8 +26,9 @@ def test_every_kind_sets_its_own_code_and_meaning() -> None:
         assert "exit_code" in vars(kind) and vars(kind)["__doc__"], kind
 
 
-def test_readme_has_the_table() -> None:
-    found = re.search(r"<!-- exit-codes -->\n(.*?)<!-- /exit-codes -->", (ROOT / "README.md").read_text(), re.DOTALL)
+def test_the_page_of_exit_codes_has_the_table() -> None:
+    page = (ROOT / "docs/reference/exit-codes.md").read_text()
+    found = re.search(r"<!-- exit-codes -->\n(.*?)<!-- /exit-codes -->", page, re.DOTALL)
     assert found, "the markers are gone"
     assert found[1].strip() == DOCS["exit_code_table"](), "call make docs"
 
@@ -45,3 +49,52 @@ def test_states_page_draws_every_edge() -> None:
     edges = sum(len(e) for table in (JOB, ATTEMPT) for e in table.values())
     drawn = re.findall(r"^    \w+ --> \w+: .+$", DOCS["states_page"](), re.MULTILINE)
     assert len(drawn) == edges
+
+
+@pytest.mark.parametrize("name", reference_pages.PAGES)
+def test_pages_of_the_reference_are_fresh(name: str) -> None:
+    assert (ROOT / name).read_text() == reference_pages.PAGES[name](), "call make docs"
+
+
+LINK = re.compile(r"\[[^\]]*\]\((?![a-z]+:)([^)#\s]*)(?:#([^)\s]+))?\)")
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("terraform/*/*.md"), ROOT / "tests/README.md"])
+
+
+def anchors(text: str) -> set[str]:
+    """Of the headings, as readers of Markdown make them."""
+    heads = (h.lower().replace("`", "") for h in re.findall(r"^#+ (.+)$", text, re.MULTILINE))
+    return {re.sub(r"[^\w -]", "", h).strip().replace(" ", "-") for h in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"^```.*?^```|`[^`\n]+`", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    for path, anchor in LINK.findall(text):
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{page.name} links to {path}"
+        if anchor and target.suffix == ".md":
+            assert anchor in anchors(target.read_text()), f"{page.name} links to {path}#{anchor}"
+
+
+def test_the_readme_is_read_in_two_minutes() -> None:
+    assert len((ROOT / "README.md").read_bytes()) <= 8192
+
+
+def sentences(text: str) -> list[str]:
+    """Of the prose of a page: no blocks of code, no tables, no headings."""
+    text = re.sub(r"^```.*?^```|<!--.*?-->", "", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"^(?: {4,}|\||#).*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"`[^`]*`", "code", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text))
+    paragraphs = (" ".join(p.split()) for p in re.split(r"\n\s*\n|^\s*(?:[-*]|\d+\.) ", text, flags=re.MULTILINE))
+    return [s for p in paragraphs for s in re.split(r"(?<=[.!?:])\s+(?=[A-Z\"'*(c])", p) if re.search(r"\w", s)]
+
+
+PROSE = [ROOT / "README.md", ROOT / "docs/index.md", ROOT / "docs/tutorial.md", *(ROOT / "docs/guides").glob("*.md")]
+WORDS_MEAN, WORDS_MAX = 17, 35
+
+
+@pytest.mark.parametrize("page", PROSE, ids=lambda p: p.name)
+def test_sentences_are_short(page: Path) -> None:
+    counts = {s: len(s.split()) for s in sentences(page.read_text())}
+    assert max(counts.values()) <= WORDS_MAX, max(counts, key=counts.__getitem__)
+    assert sum(counts.values()) / len(counts) <= WORDS_MEAN

@@ -87,6 +87,21 @@ def test_orders_go_to_the_right_box(call: Call, folder: Path, monkeypatch: pytes
     assert seen == [(folder, "b", 30.0), (folder, True)]
 
 
+@pytest.mark.parametrize(
+    ("states", "code", "part"), [([], 2, "No box runs"), (["running"], 0, ""), (["running"] * 2, 2, "b0, b1")]
+)
+def test_the_only_box_needs_no_name(
+    call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch, states: list[str], code: int, part: str
+) -> None:
+    seen: list[str] = []
+    rows = [{"id": "old", "state": "ended"}, *({"id": f"b{i}", "state": state} for i, state in enumerate(states))]
+    monkeypatch.setattr(manual_control, "list_boxes", lambda _: rows)
+    monkeypatch.setattr(manual_control, "reclaim", lambda _, box, __: seen.append(box) or {"ok": True})
+    result = call("local", "reclaim", "--data-dir", str(folder))
+    assert (result.code, seen) == (code, ["b0"] if code == 0 else [])
+    assert part in result.err
+
+
 @pytest.mark.parametrize("words", [["list"], ["reclaim", "box-1"], ["cut", "box-1"]])
 def test_boxes_of_root(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
     (tmp_path / "local" / "boxes").mkdir(parents=True)

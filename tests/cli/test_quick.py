@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -10,6 +11,8 @@ from cli.conftest import Call
 from support.fake_service import FakeService
 
 from spotsurfer.cli import command_table
+from spotsurfer.cli.command_table import MODULES
+from spotsurfer.cli.main import OTHER_WORDS
 
 # Each takes tens of milliseconds, or brings what does.
 HEAVY = {
@@ -80,7 +83,23 @@ def test_a_name_that_is_nearly_right(call: Call) -> None:
     assert call("lst").err == "No such command 'lst'. Did you mean 'list'? `spotsurfer --help` shows how.\n"
 
 
-@pytest.mark.parametrize("words", [[], ["store"], ["hint"], ["local"]], ids=" ".join)
+def test_a_bare_call_greets_with_commands_that_are_there(call: Call) -> None:
+    bare = call()
+    assert (bare.code, bare.err) == (0, "")
+    named = re.findall(r"^  spotsurfer (\w+)", bare.out, re.MULTILINE)
+    assert len(named) == 3 and set(named) <= set(MODULES)
+
+
+@pytest.mark.parametrize("word", OTHER_WORDS)
+def test_words_of_other_tools_lead_to_ours(call: Call, word: str) -> None:
+    said = call(word)
+    assert said.code == 2
+    named = re.findall(r"`spotsurfer (\w+)[^`]*`", said.err)
+    assert named and set(named) <= set(MODULES), said.err
+    assert word not in MODULES
+
+
+@pytest.mark.parametrize("words", [["store"], ["hint"], ["local"]], ids=" ".join)
 def test_without_a_command_the_help_is_told_whole(call: Call, words: list[str]) -> None:
     bare = call(*words)
     assert (bare.code, bare.err) == (0, "")

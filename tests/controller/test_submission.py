@@ -167,15 +167,15 @@ def test_who_gives_up_while_it_is_submitted_finds_a_whole_job_or_none(submission
             told.append(conflict)
 
     giving_up = threading.Thread(target=discard)
-    add = rows.add_job
+    add = rows.add_jobs
 
-    def later(*words: object) -> None:
+    def later(*words: object) -> object:
         giving_up.start()
         giving_up.join(0.3)
-        add(*words)  # type: ignore[arg-type]
+        return add(*words)  # type: ignore[arg-type]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows, "add_job", later)
+        patch.setattr(rows, "add_jobs", later)
         submission.submit(JOB, spec(), {"a": 0o644})
     giving_up.join()
     assert len(told) == 1

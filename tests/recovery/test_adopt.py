@@ -42,6 +42,8 @@ LOST = {
     "stuck_seconds": "`stuck_after`",
     "size_policy": "`[size]`", "size_memory_min_bytes": "`[size]`", "size_memory_max_bytes": "`[size]`",
     "size_cpus_min": "`[size]`", "size_cpus_max": "`[size]`", "size_parameters": "`[size]`",
+    "array": "`array`", "after": "`after`", "begin": "`begin`", "time_limit_seconds": "`time_limit`",
+    "warn_signal": "`[warn]`", "warn_seconds": "`[warn]`",
     "secrets_in_plain_images": "`secrets_in_plain_images`",
 }  # fmt: skip
 # Each value is another one than the default.
@@ -278,7 +280,7 @@ def test_jobs_that_the_database_has_stay_as_they_are(old: Host, new: Host) -> No
     os.close(lock_state(old.data))
     assert [j.id for j in adopted(old).jobs] == ["later-0a1b2c"]
     with open_database(old.data / "state.db").connect() as c:
-        assert rows.load_job(c, JobId("job")) == a_job()
+        assert rows.load_job(c, JobId("job")) == dataclasses.replace(a_job(), number=1)
     assert adopted(old).jobs == []
 
 
@@ -334,10 +336,10 @@ def test_half_an_adoption_is_none(old: Host, new: Host, monkeypatch: pytest.Monk
     has(new, "asm-0a1b2c")
     has(new, "asm-3d4e5f")
 
-    def one_and_no_more(connection: object, job: Job) -> None:
+    def one_and_no_more(connection: object, job: Job) -> Job:
         if job.id == "asm-3d4e5f":
             raise KeyboardInterrupt
-        add(connection, job)  # type: ignore[arg-type]
+        return add(connection, job)  # type: ignore[arg-type]
 
     add = rows.add_job
     with monkeypatch.context() as m:

@@ -79,7 +79,7 @@ def test_rows_round_trip() -> None:
     engine = open_database(None)
     job, attempt = full_job(), an_attempt(1, released_at=NOW, reclaimed=True)
     with engine.begin() as c:
-        rows.add_job(c, job)
+        job = rows.add_job(c, job)
         rows.add_attempt(c, attempt)
     with engine.connect() as c:
         assert rows.load_job(c, job.id) == job

@@ -42,15 +42,18 @@ from spotsurfer.ports.service import (
     Checkpoint,
     CostLine,
     Info,
+    JobBrief,
     JobStatus,
     LogAsk,
     LogFound,
     Machine,
     Moment,
+    NewJob,
     OutputFile,
     PartialSeen,
     Progress,
     Reloaded,
+    Submitted,
     UsageSeen,
     Why,
 )
@@ -80,6 +83,25 @@ def an_attempt(job: JobId, number: int = 1, state: AttemptState = AttemptState.R
         pace_seconds=720.0,
         pace_saves=2,
         pace_why="saved every 12 min: for a reason",
+    )
+
+
+def _brief(status: JobStatus) -> JobBrief:
+    job, spec = status.job, status.job.spec
+    here = status.attempts[-1].attempt if status.attempts else None
+    return JobBrief(
+        *(job.id, job.number, job.array, job.task, spec.name, job.owner, spec.project, status.phase, str(job.state)),
+        *(str(job.wish), status.note, job.exit_code, job.ended_by, job.submitted_at, here and here.granted_at, job.ended_at),
+        *(
+            spec.cpus,
+            spec.memory_bytes,
+            spec.gpus,
+            spec.time_limit_seconds,
+            0,
+            spec.after,
+            str((here and here.instance) or ""),
+            "",
+        ),
     )
 
 
@@ -204,14 +226,20 @@ class FakeService:
         self.uploads.pop(job, None)
 
     def submit(
-        self, job: JobId, spec: JobSpec, modes: dict[str, int], secrets: Mapping[str, bytes] | None = None, owner: str = ""
+        self,
+        job: JobId,
+        spec: JobSpec,
+        modes: dict[str, int],
+        secrets: Mapping[str, bytes] | None = None,
+        owner: str = "",
+        within: str | None = None,
     ) -> Job:
         if self.fail is not None:
             raise self.fail
         missing = set(modes) - set(self.uploads.get(job, {}))
         if missing:
             raise InputMissing(f"Input {min(missing)!r} was not uploaded.")
-        made = Job(job, spec, JobState.ACTIVE, 1, START, owner=owner)
+        made = Job(job, spec, JobState.ACTIVE, 1, START, owner=owner, number=len(self.statuses) + 1)
         self.modes[job] = modes
         self.secrets[job] = dict(secrets or {})
         self.statuses[job] = JobStatus(
@@ -219,6 +247,15 @@ class FakeService:
         )
         self.say(job, "submitted", spec.name)
         return made
+
+    def submit_many(self, jobs: Sequence[NewJob], owner: str = "", within: str | None = None) -> Sequence[Submitted]:
+        made = [
+            self.submit(new.id or self.new_job_id(new.spec.name), new.spec, dict(new.modes), new.secrets, owner) for new in jobs
+        ]
+        return [Submitted(job.id, job.number, 0) for job in made]
+
+    def jobs_brief(self, include_ended: bool = True, owner: str | None = None) -> Sequence[JobBrief]:
+        return [_brief(status) for status in self.jobs(include_ended, owner)]
 
     def status(self, attempt: Attempt) -> AttemptStatus:
         return AttemptStatus(attempt, "running", 1.0, False, 61.5, 3 << 20, 2, 0.4, "", 42.0, None, "", None, "", 12_345)

@@ -46,16 +46,19 @@ def list_boxes(folder: Folder = None, as_json: AsJson = False) -> None:
 
 @app.command(
     epilog=examples(
-        "spotsurfer local reclaim box-4f0e9b112233 --notice 2m", "spotsurfer local reclaim box-4f0e9b112233 --notice 0"
+        "spotsurfer local reclaim box-4f0e9b112233 --notice 2m",
+        "spotsurfer local reclaim box-4f0e9b112233 --notice 0",
+        "spotsurfer local reclaim",
     )
 )
 def reclaim(
-    box: Box,
+    box: Annotated[str, typer.Argument(metavar="[BOX]", help="As `spotsurfer local list` names it; default: the only one.")] = "",
     notice: Annotated[str, typer.Option(help="How long before; 0 takes it without notice.")] = "2m",
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> None:
     """Take a box as the cloud would."""
+    box = box or _only_box(_home(folder))
     try:
         seconds = parse_seconds(notice)
     except ValueError as e:
@@ -120,6 +123,14 @@ def bits_per_second(text: str) -> int:
 
 def _home(folder: Path | None) -> Path:
     return folder.resolve() if folder is not None else data_dir(SESSION.config)
+
+
+def _only_box(home: Path) -> str:
+    """The box that runs, if there is but one. Raises UsageError."""
+    running = [row["id"] for row in manual_control.list_boxes(home) if row["state"] == "running"]
+    if len(running) != 1:
+        raise UsageError(f"{len(running)} boxes run, so name one: {', '.join(running)}." if running else "No box runs.")
+    return str(running[0])
 
 
 def _done(answer: dict[str, Any], text: str, as_json: bool) -> None:

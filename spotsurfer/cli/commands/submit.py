@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,21 +16,13 @@ from spotsurfer.cli.follow import until_ended, verdict
 from spotsurfer.cli.printing import complain, console, is_quiet, money, put, put_json, table, tell
 from spotsurfer.common.units import counted
 from spotsurfer.common.units import size as human_size
-from spotsurfer.model.errors import Conflict, InputMissing, NoCapacity, SpotsurferError, UsageError
-from spotsurfer.model.job import JobSpec
-from spotsurfer.web.client import PIECE_BYTES, Client, Json, job_path
+from spotsurfer.model.errors import Conflict, NoCapacity, SpotsurferError, UsageError
+from spotsurfer.web.client import Client, Json, job_path
+from spotsurfer.web.submitting import request_body, spec_body, upload
 
 if TYPE_CHECKING:
     from spotsurfer.jobspec.parse import JobRequest
     from spotsurfer.jobspec.uploads import InputFile
-
-
-# ---- JSON bodies: values to JSON without the web framework, because the command line must start quickly.
-
-
-def spec_body(spec: JobSpec) -> Json:
-    """A specification as the API takes it; a test compares its field names with the API's."""
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(spec).items()}
 
 
 # ---- GPU notes: what saving a job with GPUs costs, and on which machines it may fail.
@@ -142,6 +132,12 @@ StuckAfter = Annotated[
 Priority = Annotated[
     str | None, typer.Option(help="low, normal, high or a number; matters where limits leave no room.", show_default=False)
 ]
+Array = Annotated[str | None, typer.Option(help="Tasks, like 1-1000%50; {task} is the number of each.", show_default=False)]
+After = Annotated[list[str] | None, typer.Option(help="afterok:JOB, afterany:JOB, … or singleton; repeatable.")]
+Begin = Annotated[str | None, typer.Option(help="Not before: a time with a zone, or e.g. 2h from now.", show_default=False)]
+TimeLimit = Annotated[
+    str | None, typer.Option(help="So long it may run, on all machines together, e.g. 2h.", show_default=False)
+]
 Types = Annotated[list[str] | None, typer.Option("--type", help="Machine type or wildcard, like 'm6i.*'; repeatable.")]
 
 
@@ -156,6 +152,8 @@ def add(app: typer.Typer) -> None:
             "spotsurfer submit assembly.toml --deadline 70h --work 48h",
             "spotsurfer submit --cpu 2 --mem 4G --in reads.fq --out 'contigs/*.fa' -- megahit -t 2 -r reads.fq -o contigs",
             "spotsurfer submit answer.toml --priority high",
+            "spotsurfer submit sweep.toml --array 1-1000%50",
+            "spotsurfer submit merge.toml --after afterok:sweep-3fa1b2",
             "spotsurfer submit train.toml --gpus 2 --gpu H100 --dry-run",
             "spotsurfer submit --cpu 1 --mem 1G -- sh -c 'sort big.txt > sorted.txt'",
             "spotsurfer submit --image docker://registry.example/tools/bwa:0.7 --in reads.fq -- bwa index reads.fq",
@@ -198,6 +196,10 @@ def submit(  # noqa: PLR0913 - one parameter an option
     suspend_after: SuspendAfter = None,
     stuck_after: StuckAfter = None,
     priority: Priority = None,
+    array: Array = None,
+    after: After = None,
+    begin: Begin = None,
+    time_limit: TimeLimit = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be launched, and why.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Follow it to its end; 16 if it fails, 41 if it is held.")] = False,
     timeout: Annotated[
@@ -235,6 +237,7 @@ def submit(  # noqa: PLR0913 - one parameter an option
     if timeout is not None and not wait:
         raise UsageError("--timeout says how long --wait waits: give both.")
     given |= {"ports": ports, "idle.suspend_after": suspend_after, "stuck_after": stuck_after, "priority": priority}
+    given |= {"array": array, "after": after, "begin": begin, "time_limit": time_limit}
     limit = None if timeout is None else timeout_seconds(timeout)
     request, client = _request(jobfile, given), SESSION.client()
     if dry_run:
@@ -266,13 +269,10 @@ def submit(  # noqa: PLR0913 - one parameter an option
 def send(client: Client, request: JobRequest) -> Json:
     """Upload the inputs and create the job; a failure leaves nothing half-made."""
     job = str(client.post("/v1/ids", {"name": request.spec.name})["job"])
-    secrets = {name: base64.b64encode(value).decode() for name, value in request.secrets.items()}
-    body = {"spec": spec_body(request.spec), "modes": request.modes, **({"secrets": secrets} if secrets else {})}
     try:
         with _progress(request.inputs) as sent:
-            for file in request.inputs:
-                client.upload(job_path(job, "inputs", file.path), _pieces(file, sent), file.size)
-        return client.put(job_path(job), body)
+            upload(client, job, request, sent)
+        return client.put(job_path(job), request_body(request))
     except BaseException:
         try:
             client.delete(job_path(job, "inputs"))
@@ -327,13 +327,3 @@ def _progress(inputs: list[InputFile]) -> Iterator[Callable[[int], None]]:
     with bar:
         task = bar.add_task("uploading", total=total)
         yield lambda count: bar.advance(task, count)
-
-
-def _pieces(file: InputFile, sent: Callable[[int], None]) -> Iterator[bytes]:
-    try:
-        with file.source.open("rb") as opened:
-            while piece := opened.read(PIECE_BYTES):
-                yield piece
-                sent(len(piece))
-    except OSError as e:
-        raise InputMissing(f"Input {file.source} can't be read: {e.strerror}.") from None

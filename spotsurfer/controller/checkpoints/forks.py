@@ -193,7 +193,7 @@ class Forks:
         row = Job(child, spec, JobState.QUEUED, 1, now, parent=origin, owner=parent.owner, lineage=parent.lineage or parent.id)
         what = "rehearsal" if order.rehearsal else "copy"
         with self._checkpoints.engine.begin() as c:
-            rows.add_job(c, row)
+            row = rows.add_job(c, row)
             text = f"{spec.name}: a {what} of {parent.id} from checkpoint {checkpoint}"
             timeline.add(c, Moment(now, child, None, str(Kind.SUBMITTED), text))
             data: dict[str, str | int | float | bool | None] = {"job": child, "checkpoint": checkpoint}

@@ -7,7 +7,8 @@ import secrets
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -20,6 +21,7 @@ from spotsurfer_wire.sealed_objects import Secrets
 from spotsurfer_wire.store.port import FileStore, StoreError, StoreFull
 from sqlalchemy import Engine
 
+from spotsurfer.controller.jobs.batches import of_task, resolved, rows_of
 from spotsurfer.controller.jobs.secrets import Vault
 from spotsurfer.controller.machines.store_credentials import inputs_of
 from spotsurfer.core.scheduling import placement
@@ -31,11 +33,12 @@ from spotsurfer.model.market import Offer
 from spotsurfer.model.snapshot import Limits
 from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.clock import Clock
-from spotsurfer.ports.service import Moment
+from spotsurfer.ports.service import Moment, NewJob
+from spotsurfer.state import dependencies, timeline
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import timeline
 
 GIB = 1 << 30
+WRITERS = 16  # specifications of a batch that are written at a time
 NO_SECRETS: Secrets = {}
 DISCARDED_MAX = 1000  # remembered at most; ids are random and used once, so older ones don't matter
 NO_LIMITS = Limits()
@@ -100,30 +103,58 @@ class Submission:
             except StoreError as e:
                 raise _store_trouble(e) from e
 
-    def submit(self, job: JobId, spec: JobSpec, modes: dict[str, int], secrets: Secrets = NO_SECRETS, owner: str = "") -> Job:
-        """Make the job; a job that names no user runs unprivileged."""
-        spec = spec if spec.user is not None else replace(spec, user=messages.UNPRIVILEGED)
+    def submit(
+        self,
+        job: JobId,
+        spec: JobSpec,
+        modes: Mapping[str, int],
+        secrets: Secrets = NO_SECRETS,
+        owner: str = "",
+        within: str | None = None,
+    ) -> Job:
+        """Make the job; a job that names no user runs unprivileged. Of an array: its first task."""
         self._check_id(job)
-        self._check_size(spec)
-        self._check_inputs(job, spec)
-        bag = self.vault.sealed(job, spec, secrets)
-        with self._settling:
-            return self._submit(job, spec, modes, bag, owner)
+        return self.submit_many([NewJob(spec, job, modes, secrets)], owner, within)[0][0]
 
-    def _submit(self, job: JobId, spec: JobSpec, modes: dict[str, int], bag: bytes | None, owner: str) -> Job:
-        if job in self._discarded:
-            raise Conflict(f"job {job} was given up while it was submitted: submit it again")
+    def submit_many(self, new: Sequence[NewJob], owner: str = "", within: str | None = None) -> list[list[Job]]:
+        """Make all the jobs or none; for each its row, or those of its tasks. `within`: they wait for those of this owner."""
+        jobs = {id: one for one in new for id in [one.id or self.new_job_id(one.spec.name)]}
+        if len(jobs) < len(new):
+            raise Conflict("two of the jobs that are submitted together have the same id")
+        for id, one in jobs.items():
+            spec = one.spec if one.spec.user is not None else replace(one.spec, user=messages.UNPRIVILEGED)
+            jobs[JobId(self._check_id(id))] = replace(one, id=id, spec=spec)
+        for id, one in {_alike(one.spec): (id, one) for id, one in jobs.items()}.values():
+            self._check_size(one.spec)
+            self._check_inputs(id, one.spec)
+        bags = [self.vault.sealed(id, one.spec, dict(one.secrets)) for id, one in jobs.items()]
+        with self._settling:
+            return self._submit(jobs, bags, owner, within)
+
+    def _submit(
+        self, jobs: Mapping[JobId, NewJob], bags: Sequence[bytes | None], owner: str, within: str | None
+    ) -> list[list[Job]]:
+        if (gone := next((id for id in jobs if id in self._discarded), None)) is not None:
+            raise Conflict(f"job {gone} was given up while it was submitted: submit it again")
+        with self.engine.connect() as connection:
+            conditions = resolved(connection, jobs, within)
         try:
-            self._lock_away(job, bag)
-            self._write(job, spec, modes)
+            with ThreadPoolExecutor(WRITERS) as pool:
+                list(pool.map(self._store_one, jobs, jobs.values(), bags))
         except StoreError as e:
             raise _store_trouble(e) from e
-        row = Job(job, spec, JobState.QUEUED, 1, self.clock.now(), owner=owner)
+        now = self.clock.now()
         with self.engine.begin() as connection:
-            rows.add_job(connection, row)
-            text = f"{spec.name}: {' '.join(spec.command)}{_told(spec)}"
-            timeline.add(connection, Moment(row.submitted_at, job, None, str(Kind.SUBMITTED), text))
-        return row
+            made = [rows.add_jobs(connection, rows_of(id, one.spec, now, owner)) for id, one in jobs.items()]
+            waits = [(job, of_task(some, job.task)) for added, some in zip(made, conditions, strict=True) for job in added]
+            dependencies.add(connection, waits)
+            told = [Moment(now, job.id, None, str(Kind.SUBMITTED), _said(job.spec)) for job, _ in waits]
+            timeline.add_many(connection, told)
+        return made
+
+    def _store_one(self, id: JobId, new: NewJob, bag: bytes | None) -> None:
+        self._lock_away(id, bag)
+        self._write(id, new.spec, new.modes)
 
     def _lock_away(self, job: JobId, bag: bytes | None) -> None:
         """Write the sealed secrets to the store, before the specification that names them."""
@@ -134,9 +165,9 @@ class Submission:
         if there is None or not self.vault.holds(job, there, bag):
             raise Conflict(f"job {job} was submitted already with other secrets")
 
-    def _write(self, job: JobId, spec: JobSpec, modes: dict[str, int]) -> None:
+    def _write(self, job: JobId, spec: JobSpec, modes: Mapping[str, int]) -> None:
         prefix = object_keys.input_key(job, "")
-        there = {x.key.removeprefix(prefix): x.size for x in self.store.list(prefix)}
+        there = {x.key.removeprefix(prefix): x.size for x in self.store.list(prefix)} if modes else {}
         missing = sorted(set(modes) - set(there))
         if missing:
             raise InputMissing(f"input {missing[0]!r} was not uploaded; submit again")
@@ -145,7 +176,7 @@ class Submission:
             command=list(spec.command),
             folder=spec.folder,
             inputs={p: there[p] for p in sorted(modes)},
-            input_modes=modes,
+            input_modes=dict(modes),
             fetches=[Fetch(f.source, f.to, f.sha256, f.version, f.options) for f in spec.fetches],
             shares=[Share(m.name, m.type, m.source, m.target, m.options, m.read_only) for m in spec.mounts],
             outputs=list(spec.outputs),
@@ -238,6 +269,15 @@ def _self_save(spec: JobSpec) -> SelfSave | None:
         done_exit=spec.app_done_exit,
         restart_command=list(spec.app_restart_command),
     )
+
+
+def _alike(spec: JobSpec) -> str:
+    """Jobs of a batch that are alike in this are checked once."""
+    return repr(replace(spec, name="", command=(), environment={}, tags={}, outputs=(), array="", after=(), steps=()))
+
+
+def _said(spec: JobSpec) -> str:
+    return f"{spec.name}: {' '.join(spec.command)}{_told(spec)}"
 
 
 def _told(spec: JobSpec) -> str:

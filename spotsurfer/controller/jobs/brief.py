@@ -1,0 +1,65 @@
+"""A list of very many jobs, in short."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from sqlalchemy import Connection, RowMapping
+
+from spotsurfer.core.facts.attempt_view import holder_of, phase
+from spotsurfer.model.job import OVER, Attempt, HeldBy, JobId, JobState
+from spotsurfer.ports.service import JobBrief
+from spotsurfer.state import brief
+from spotsurfer.state import jobs as rows
+from spotsurfer.state.jobs import instant
+from spotsurfer.state.queue import NEVER, WAITS_WORDS
+
+
+def jobs_brief(
+    connection: Connection, include_ended: bool, owner: str | None, note_of: Callable[[JobId], str]
+) -> Sequence[JobBrief]:
+    """See `ports.service`."""
+    busy = brief.with_machines(connection)
+    found = rows.attempts(connection, [j.id for j in busy])
+    phases = {j.id: phase(j, found[j.id]) for j in busy}
+    machines = {j: _machine(some) for j, some in found.items()}
+    started, waits = brief.started(connection), brief.conditions(connection)
+
+    def of(row: RowMapping) -> JobBrief:
+        id, told = JobId(row["id"]), waits.get(row["id"], ())
+        started_at = started.get(id)
+        never = next((why for _, why in told if why), "")
+        reason = f"{NEVER}: {never}" if never else note_of(id) or row["reason"] or WAITS_WORDS.get(row["waits_for"], "")
+        return JobBrief(
+            **{name: row[name] for name in AS_STORED},
+            id=id,
+            phase=phases.get(id) or _phase(row),
+            reason=reason,
+            submitted_at=datetime.fromisoformat(row["submitted_at"]),
+            started_at=None if started_at is None else instant(started_at),
+            ended_at=instant(row["ended_at"]),
+            after=[condition for condition, _ in told],
+            machine=machines.get(id, ""),
+        )
+
+    return [of(row) for row in brief.listed(connection, include_ended, owner)]
+
+
+AS_STORED = (
+    "number", "array", "task", "name", "owner", "project", "state", "wish", "exit_code", "ended_by", "cpus", "memory_bytes",
+    "gpus", "time_limit_seconds", "array_limit", "home",
+)  # fmt: skip
+
+
+def _phase(row: RowMapping) -> str:
+    """Of a job without a machine."""
+    if row["state"] == JobState.HELD and row["held_by"] == HeldBy.IDLE:
+        return "suspended"
+    return "queued" if row["state"] == JobState.ACTIVE else str(row["state"])
+
+
+def _machine(attempts: Sequence[Attempt]) -> str:
+    """The instance that has the job, else the one that comes."""
+    here = holder_of(attempts) or next((a for a in attempts if a.state not in OVER), None)
+    return str(here.instance or "") if here is not None else ""
