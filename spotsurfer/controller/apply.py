@@ -7,7 +7,7 @@ action again, and a token or nonce makes the second time harmless.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
@@ -182,17 +182,18 @@ class Apply:
         timeline.add(c, Moment(self.clock.now(), job, number, str(kind), text, dict(data)))
         return text
 
-    def _step(
-        self, c: Connection, before: Attempt, event: AttemptEvent, reason: str, *, alone: bool = False, **changes: object
-    ) -> Attempt:
-        """Record an edge, and what it means for the machine. `alone`: nothing, the attempt leaves it."""
+    def _step(self, c: Connection, before: Attempt, event: AttemptEvent, reason: str, **changes: object) -> Attempt:
+        """Record an edge, and what it means for the machine."""
+        saved = self._edge(c, before, event, reason, changes)
+        self._of_machine(c, saved, event)
+        return saved
+
+    def _edge(self, c: Connection, before: Attempt, event: AttemptEvent, reason: str, changes: Mapping[str, object]) -> Attempt:
         view = self.instance_of(before.token, before.instance)
         seen = None if view is None else effects.machine_seen(view)
         now = self.clock.now()
         moved = effects.after(before, event, reason, now, seen)
         saved = rows.save_attempt(c, replace(moved, **changes))  # type: ignore[arg-type]
-        if not alone:
-            self._of_machine(c, saved, event)
         data: dict[str, str | float | None] = {"from": str(before.state), "to": str(saved.state), "event": str(event)}
         if event is AttemptEvent.WORKLOAD_STARTED and saved.from_checkpoint is not None and saved.granted_at is not None:
             data["restore_seconds"] = max((now - saved.granted_at).total_seconds(), 0.0)
@@ -441,7 +442,7 @@ class Apply:
             changes |= {"desired_want": told.desired_want, "desired_sequence": told.desired_sequence}
 
         def record(c: Connection) -> tuple[str, Callable[[], None]]:
-            self._step(c, attempt, AttemptEvent.TERMINATE_CALLED, action.reason, alone=True, **changes)
+            self._edge(c, attempt, AttemptEvent.TERMINATE_CALLED, action.reason, changes)
             return f"leave: {action.reason}", lambda: self.nudge(attempt)
 
         return record
@@ -473,9 +474,11 @@ class Apply:
     def _recall(self, c: Connection, action: Recall) -> str:
         log = self.heads.log(action.job)
         grant = _grant_of(log.entries, action.attempt)
-        token = launch_token(self.family, action.job, action.attempt)
-        now = self.clock.now()
+        own = launch_token(self.family, action.job, action.attempt)
+        token, now = action.machine or own, self.clock.now()
         attempt = effects.recalled(action, grant, token, self.instance_of(token, None), self.lease_seconds, now)
+        if action.machine and not rows.is_kept(c, token):
+            rows.add_machine(c, effects.machine_recalled(attempt))
         rows.add_attempt(c, attempt)
         self._begin(c, action)
         return self._say(c, Kind.PLANNED, attempt, action.reason, market=str(attempt.market))

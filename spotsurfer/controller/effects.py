@@ -126,6 +126,7 @@ def recalled(
         price_usd_micros_per_hour=0,
         list_price_usd_micros_per_hour=0,
         token=token,
+        slot=1 if action.machine else 0,
         planned_at=began,
         purpose=action.reason,
         instance=view.id if view is not None else None,
@@ -136,6 +137,11 @@ def recalled(
         launched_at=view.launched_at if view is not None else None,
         lease_seconds=max(lease_seconds, UNKNOWN_LEASE_SECONDS),
     )
+
+
+def machine_recalled(attempt: Attempt) -> Machine:
+    """The row of a kept machine that the database lost. Its size and its slots are lost, so no job comes to it."""
+    return replace(machine_of(attempt), keep_seconds=1.0)
 
 
 def machine_seen(view: InstanceView) -> InstanceSeen:

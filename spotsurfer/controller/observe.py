@@ -106,6 +106,7 @@ class Observer:
             tokens = rows.tokens(connection)
             cools = observations.cooldowns(connection)
             kept = {m.token: m for m in rows.living_machines(connection)}
+            waiting = rows.waiting(connection) if any(m.keep_seconds > 0 for m in kept.values()) else []
             signs = observations.notices_of(connection, {m.instance for m in kept.values() if m.instance})
             self.costs.pay_for(jobs)
             self.costs.refresh(connection, attempts, now)
@@ -136,6 +137,7 @@ class Observer:
             ahead=ahead,
             tariff=self._clouds.tariff,
             budgets=self.budgets(now),
+            waiting=waiting,
             machines={m.token: self._machine(m, signs) for m in kept.values() if m.keep_seconds > 0},
         )
 
@@ -213,6 +215,7 @@ class Observer:
             agents={n: _agent(h, words[n].at if n in words else h.changed_at) for n, h in heard.items()},
             silent_from={a.number: at for a in alive if (at := self.silent_from(job.id, a.number, now)) is not None},
             desired_heard=self.reports.desired(job.id),
+            machines_heard=self.reports.machines(job.id),
             unread={n: UnreadSeen(w.at, w.unread, w.garbled) for n, w in words.items() if w.unread},
             head=head,
             image_gpus=self.gpus.image(job, head),

@@ -202,7 +202,8 @@ def _recall(seen: JobSeen) -> list[Action]:
         return []
     before = [Mark(job, a.number, E.SILENT, "another one owns the job by now") for a in seen.attempts if a.state in HOLDS]
     why = "it owns the job by the store, and this database, which is older, did not know it"
-    return [*before, Recall(job, head.epoch, seen.desired_heard.get(head.epoch, 0), why)]
+    machine = seen.machines_heard.get(head.epoch, "")
+    return [*before, Recall(job, head.epoch, seen.desired_heard.get(head.epoch, 0), why, machine)]
 
 
 def _marked(c: AttemptView, mark: Mark | None) -> AttemptView:

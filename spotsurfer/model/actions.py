@@ -139,6 +139,7 @@ class Recall:
     attempt: AttemptNumber
     desired_sequence: int  # of its agent's last orders
     reason: str
+    machine: str = ""  # token of the kept machine that it says it is on; "" = it has one for itself
 
 
 @dataclass(frozen=True, slots=True)

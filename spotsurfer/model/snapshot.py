@@ -38,6 +38,16 @@ class MachineSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """What some queued jobs of an owner ask for, those that wait for other jobs included."""
+
+    owner: str
+    cpus: int
+    memory_bytes: int
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
 class FitSeen:
     """An agent's forecast of a final save, in seconds; `verdict` as in `spotsurfer_wire.final_save_forecast.Fit`."""
 
@@ -223,6 +233,7 @@ class JobSeen:
     agents: Mapping[AttemptNumber, AgentSeen] = field(default_factory=dict)  # by the newest readable report
     silent_from: Mapping[AttemptNumber, datetime] = field(default_factory=dict)  # before that it could not report
     desired_heard: Mapping[AttemptNumber, int] = field(default_factory=dict)  # newest order that each reported as received
+    machines_heard: Mapping[AttemptNumber, str] = field(default_factory=dict)  # tokens of machines that each said it shares
     unread: Mapping[AttemptNumber, UnreadSeen] = field(default_factory=dict)  # a newer report that could not be read
     head: HeadSeen | None = None
     spent_usd_micros: int = 0
@@ -307,6 +318,7 @@ class Snapshot:
     ahead: str = ""  # facts in the store that the database, from a backup, lacks: then no machine counts as an orphan
     doubt: Doubt | None = None  # None = silence is evidence
     budgets: Sequence[BudgetSeen] = ()  # of several jobs
+    waiting: Sequence[Waiting] = ()  # each kind once; not read if no machine is kept
     machines: Mapping[str, MachineSeen] = field(default_factory=dict)  # that are kept and not gone, by token
 
     def listed_at(self, provider: str) -> datetime | None:

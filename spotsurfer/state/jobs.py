@@ -37,8 +37,9 @@ from spotsurfer.model.job import (
 )
 from spotsurfer.model.machine import GONE, Machine, MachineState, machine_of
 from spotsurfer.model.market import Market, Pool
-from spotsurfer.model.snapshot import Held
+from spotsurfer.model.snapshot import Held, Waiting
 from spotsurfer.state import dependencies
+from spotsurfer.state.queue import BEGIN
 from spotsurfer.state.schema import attempt as A
 from spotsurfer.state.schema import job as J
 from spotsurfer.state.schema import machine as M
@@ -223,6 +224,13 @@ def living_machines(connection: Connection) -> list[Machine]:
     """Machines that are not gone, oldest first."""
     query = select(M).where(THERE).order_by(M.c.since, M.c.token)
     return [machine_from_row(r) for r in connection.execute(query).mappings()]
+
+
+def waiting(connection: Connection) -> list[Waiting]:
+    """What queued jobs ask for, each kind once; without those that may not begin yet."""
+    columns = (J.c.owner, J.c.cpus, J.c.memory_bytes, J.c.gpus)
+    queued = (J.c.state == str(JobState.QUEUED), J.c.wish == str(Wish.RUN), J.c.waits_for != BEGIN)
+    return [Waiting(*row) for row in connection.execute(select(*columns).where(*queued).distinct())]
 
 
 def is_kept(connection: Connection, token: str) -> bool:

@@ -362,6 +362,7 @@ class Report:
     store_gets: int = 0  # requests that read, as far as the agent makes them; older agents don't count them
     store_puts: int = 0  # requests that write or list
     kept: str = ""  # the final checkpoint behind which the job stands frozen, ready to go on here; "" = none
+    machine: str = ""  # token of the machine, if it takes further jobs
     at: str = ""
 
 

@@ -526,6 +526,7 @@ class Agent:
             self.readiness.told if self.state.name is AgentState.STANDBY else READY,
             self.work.hints.told() if facts.status.state is WorkloadState.RUNNING else Told(),
             self._given.traffic(),
+            self.config.machine,
         )
         if self.reporter.want(build(self.state, facts, extras)):
             self.tickers["reporter"].poke()

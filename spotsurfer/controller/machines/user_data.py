@@ -83,6 +83,7 @@ class Machines:
     def of(self, attempt: Attempt) -> bytes:
         """The sealed order for an attempt on a machine that runs."""
         config = self._config(attempt, self.clouds.store_access(attempt, attempt.token))
+        config = replace(config, machine=attempt.token)
         key = self.key.order_secret_of(attempt.token)
         return sealed_objects.seal_order(json_codec.encode(config), key, attempt.token, attempt.slot)
 

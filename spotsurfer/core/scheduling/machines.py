@@ -95,6 +95,7 @@ class Fleet:
             if (m.machine.pool.instance_type, m.machine.market) in kinds
             and m.machine.price_usd_micros_per_hour <= most
             and m.machine.token not in mine
+            and too_little(seen.job, offer_of(m.machine)) is None
             and self._may_use(seen.job, m)
             and self._has_room(m, seen.job)
         ]
@@ -156,8 +157,11 @@ class Fleet:
     def _needed(self, m: MachineSeen, by: JobSeen | None = None) -> bool:
         """Whether another job could use it."""
         offer = offer_of(m.machine)
+        owner, size = m.machine.owner, (offer.cpus, offer.memory_bytes, offer.gpus.count)
+        if any(w.owner == owner and _within((w.cpus, w.memory_bytes, w.gpus), size) for w in self._snapshot.waiting):
+            return True
         return any(
-            s.job.owner == m.machine.owner and s is not by and may_share(s.job) and too_little(s.job, offer) is None
+            s.job.owner == owner and s is not by and may_share(s.job) and too_little(s.job, offer) is None
             for s in self._starving
         )
 
@@ -198,6 +202,10 @@ class Fleet:
         return any(self._taken.values()) or any(
             t.attempt.slot and t.attempt.state in waiting for some in self._tenants.values() for t in some
         )
+
+
+def _within(asked_for: Sequence[int], there: Sequence[int]) -> bool:
+    return all(a <= b for a, b in zip(asked_for, there, strict=True))
 
 
 def _starves(seen: JobSeen) -> bool:

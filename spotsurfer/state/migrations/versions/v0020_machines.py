@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0020"
-down_revision = "0018"
+down_revision = "0019"
 
 FACTS = ["pool", "market", "price_usd_micros_per_hour", "list_price_usd_micros_per_hour", "gpus", "disk_bytes"]
 FACTS += ["public_address", "instance"]
