@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from spotsurfer.core.facts.attempt_view import AttemptView, wanted
 from spotsurfer.core.scheduling.placement import asked, too_little
 from spotsurfer.model.actions import Action, EndMachine, Leave, MachineGone, Terminate
-from spotsurfer.model.job import OVER, Attempt, Job, JobState, rehearses
+from spotsurfer.model.job import HOLDS, OVER, WAITS, Attempt, Job, JobState, rehearses
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.machine import Machine, MachineState
 from spotsurfer.model.market import Gpus, Offer
@@ -22,6 +22,7 @@ from spotsurfer.model.snapshot import AgentSeen, JobSeen, Limits, MachineSeen, S
 
 AGENT_BYTES = 128 << 20  # beside each job, if several share a machine
 DEARER = 1.25  # so much more than the best offer a machine may cost that is there already: another one has to boot first
+SHORT_SECONDS = 30.0  # a job that began a shorter time ago may be one of many short ones
 STAYS = frozenset(
     {A.FINISHED, A.DRAINED, A.PLANNED, A.REQUESTED, A.BOOTING, A.READY}
 )  # left from these, nothing is wrong with it
@@ -64,7 +65,8 @@ class Tenant:
     @property
     def gone(self) -> bool:
         """Nothing of it is there any more."""
-        return slot_empty(self.attempt, self.agent)
+        ended = self.attempt.state is A.FINISHED and self.agent is not None and self.agent.workload_dead
+        return ended or slot_empty(self.attempt, self.agent)
 
 
 class Fleet:
@@ -150,7 +152,7 @@ class Fleet:
         if c.attempt.state is A.RELEASING:  # its slot does not become empty
             return None if others else order
         sound = c.attempt.state in STAYS and not c.noticed and self._sound(m)
-        if others or (sound and self._needed(m, c.seen)):
+        if others or self._taken[c.attempt.token] or (sound and self._needed(m, c.seen)):
             return Leave(order.job, order.attempt, order.reason, order.gives_way_to)
         return order
 
@@ -198,10 +200,14 @@ class Fleet:
     @property
     def hurry(self) -> bool:
         """Whether a job waits for nothing but a machine that runs: look again at once."""
-        waiting = (A.PLANNED, A.REQUESTED, A.BOOTING, A.READY, A.RESTORING)
-        return any(self._taken.values()) or any(
-            t.attempt.slot and t.attempt.state in waiting for some in self._tenants.values() for t in some
-        )
+        return any(self._taken.values()) or any(self._moves(t) for some in self._tenants.values() for t in some)
+
+    def _moves(self, t: Tenant) -> bool:
+        """It is about to start on a machine that runs; or it began a moment ago, may be as short, and others wait."""
+        a = t.attempt
+        if a.state in HOLDS and a.granted_at is not None and (self._starving or self._snapshot.waiting):
+            return self._now - a.granted_at < timedelta(seconds=SHORT_SECONDS)
+        return bool(a.slot) and (a.state in WAITS or a.state is A.RESTORING)
 
 
 def _within(asked_for: Sequence[int], there: Sequence[int]) -> bool:
