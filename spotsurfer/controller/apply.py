@@ -92,6 +92,7 @@ class Apply:
     launched: Callable[[], None] = lambda: None  # a machine was ordered, and its row says so
     spent: Callable[[JobId], int | None] = lambda _: None  # cost of a job so far, micro-dollars; None = not known
     nudge: Callable[[Attempt], None] = lambda _: None  # something new lies in the store for its agent
+    follow: Callable[[Job], None] = lambda _: None  # before its first start: its folder after jobs that came before it
     first_cooldown_seconds: float | None = None
     lease_seconds: float = 60.0  # of machines that are ordered from now on
     _unknown: dict[str, int] = field(default_factory=dict)  # launch token -> number of inconclusive answers
@@ -238,6 +239,10 @@ class Apply:
     def _grant(self, action: Grant) -> Effect:
         attempt = self._load(action.job, action.attempt)
         log = self.heads.log(action.job)
+        if action.checkpoint is None:
+            with self.engine.connect() as connection:
+                job = rows.load_job(connection, action.job)
+            self.follow(job)
         head = self._granting(action, f"grant-{attempt.token}")
         if log.append(head) is Appended.LOST:
             return lambda _: ("the head moved meanwhile: decided again", None)
@@ -252,11 +257,9 @@ class Apply:
         return record
 
     def _granting(self, action: Grant | GiveBack, nonce: str) -> Head:
-        entries = reversed(self.heads.log(action.job).entries)  # that of the end counts what came after its checkpoint, too
-        saved = (e for e in entries if e.checkpoint == action.checkpoint and e.kind is not HeadKind.DONE)
-        found = next(saved, None) if action.checkpoint else None
+        made = head_log.commit_of(self.heads.log(action.job).entries, action.checkpoint)
         place = head_log.Place(action.after + 1, nonce, self.clock.now().isoformat())
-        return head_log.granted(place, action.attempt, action.checkpoint, action.sequence, found)
+        return head_log.granted(place, action.attempt, action.checkpoint, action.sequence, made)
 
     def _give_back(self, action: GiveBack) -> Effect:
         """Withdraw the order to drain first: otherwise the attempt drains again as soon as it has the job."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from spotsurfer_wire.final_save_forecast import say
+from spotsurfer_wire.home_tree import HomeChanges
 from spotsurfer_wire.json_codec import ProtocolError
 from spotsurfer_wire.messages import Head, Report, StepRun
 from spotsurfer_wire.store.port import StoreError
@@ -21,6 +22,8 @@ from spotsurfer.controller.history.usage import lately
 from spotsurfer.controller.jobs.brief import hopeless, jobs_brief, why_it_waits
 from spotsurfer.controller.jobs.commands import NO_OUTPUTS, Commands
 from spotsurfer.controller.jobs.exposed_ports import port_statuses
+from spotsurfer.controller.jobs.home_folders import HomeFolders
+from spotsurfer.controller.jobs.licences import LicencePools
 from spotsurfer.controller.jobs.partial_outputs import Partials
 from spotsurfer.controller.jobs.scope_budgets import ScopeBudgets
 from spotsurfer.controller.jobs.submission import Submission
@@ -87,9 +90,11 @@ class ControllerService:
     submission: Submission
     checkpoint_api: CheckpointApi
     partials: Partials
+    homes: HomeFolders
     images: ImageDigests
     logins: Logins
     scope_budgets: ScopeBudgets
+    licence_pools: LicencePools
     reloader: Reloader
 
     def __post_init__(self) -> None:
@@ -109,11 +114,15 @@ class ControllerService:
         self.budgets = self.scope_budgets.budgets
         self.set_scope_budget = self.scope_budgets.set_scope_budget
         self.remove_scope_budget = self.scope_budgets.remove_scope_budget
+        self.licences = self.licence_pools.licences
         self.reload = self.reloader.reload
         self.ask_partial = self.commands.ask_partial
         self.machine = self.logins.machine
         self.partial = self.partials.seen
         self.partial_output = self.partials.file
+        self.shares_home = self.homes.shares_home
+        self.home_lacks = self.homes.home_lacks
+        self.upload_home = self.homes.upload_home
         self.checkpoints = self.checkpoint_api.checkpoints
         self.protect = self.checkpoint_api.protect
         self.fork = self.checkpoint_api.fork
@@ -184,7 +193,8 @@ class ControllerService:
     def figures(self) -> Figures:
         """Counts over everything."""
         with self.engine.connect() as connection:
-            return figures.figures(connection, self.clock.now())
+            found = figures.figures(connection, self.clock.now())
+        return replace(found, licences={s.kind: (s.total, s.used, s.waiting_jobs) for s in self.licences()})
 
     def resolve(self, job: str, owner: str | None = None, whole: bool = True) -> JobId:
         """The id of a job by its id or name."""
@@ -364,6 +374,22 @@ class ControllerService:
         if end is None or end.done is None or path not in end.done.outputs:
             raise NotFound(f"job {one.id} has no result {path!r}; `spotsurfer outputs {one.id}` lists them")
         return self.stored_output.result(one.id, end.epoch, path)
+
+    def settle_home(self, job: JobId, tree: str) -> Job:
+        """Another tree to begin with, and the job may begin."""
+        with self.engine.connect() as connection:
+            one = rows.find_job(connection, job)
+            began = bool(rows.attempts(connection, [one.id])[one.id])
+        self.homes.settle(one, tree, began=began)
+        return self.resume(one.id)
+
+    def home_changes(self, job: str) -> HomeChanges:
+        """What comes home of an ended job."""
+        return self.homes.changes(*self._entries(job))
+
+    def home_result(self, job: str, sha256: str) -> Iterator[bytes]:
+        """One file of that."""
+        return self.stored_output.fetched(self.homes.result_key(*self._entries(job), sha256))
 
     def usage(self, job: str, since: datetime | None = None) -> Sequence[UsageSeen]:
         """A job's usage."""

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from spotsurfer.model.budgets import BudgetSeen
 from spotsurfer.model.job import Attempt, AttemptNumber, InstanceId, Job, JobId
+from spotsurfer.model.licences import LicencePool
 from spotsurfer.model.lifetimes import Fates
 from spotsurfer.model.market import Cooldown, Gpus, Market, Offer, Pool
 from spotsurfer.model.transfer import FREE, Tariff
@@ -233,6 +234,7 @@ class JobSeen:
     image_bytes: int = 0  # of its newest checkpoint, before compression; 0 = none, or unknown
     image_processor: str = ""  # of the machine that made that checkpoint, in its agent's words; "" = unknown
     sent_bytes_per_hour: float = 0.0  # to the store, by its last machine
+    writes: tuple[str, ...] = ()  # files on shared file systems that it has open for writing, by its last machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +303,7 @@ class Snapshot:
     ahead: str = ""  # facts in the store that the database, from a backup, lacks: then no machine counts as an orphan
     doubt: Doubt | None = None  # None = silence is evidence
     budgets: Sequence[BudgetSeen] = ()  # of several jobs
+    licences: Mapping[str, LicencePool] = field(default_factory=dict)  # by kind
 
     def listed_at(self, provider: str) -> datetime | None:
         """The time of the provider's complete listing; None if absence from it is no evidence.

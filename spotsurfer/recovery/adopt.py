@@ -247,6 +247,7 @@ def _spec(job: JobId, wire: Spec, cpus: int, memory_bytes: int) -> JobSpec:
         cpu=wire.cpu,
         before_freeze=tuple(wire.before_freeze),
         after_restore=tuple(wire.after_restore),
+        before_thaw=tuple(wire.before_thaw),
         hook_seconds=wire.hook_seconds,
         steps=tuple(JobStep(s.name, tuple(s.command), s.protect, s.always) for s in wire.steps),
         secrets={name: {"from": "store", "as": form} for name, form in wire.secrets.items()},
@@ -254,5 +255,8 @@ def _spec(job: JobId, wire: Spec, cpus: int, memory_bytes: int) -> JobSpec:
         entry_point=None if wire.entry_point is None else tuple(wire.entry_point),
         devices=tuple(wire.devices),
         ports=tuple(JobPort(f"port-{port}", port) for port in wire.ports),
+        home=wire.home,
+        home_exclude=tuple(wire.home_exclude),
+        home_tree=wire.home_tree,
         **saves_itself,
     )

@@ -21,6 +21,7 @@ COLUMNS = (
         "waits_for",
     )),
     func.coalesce(J.c.spec["home"].as_string(), "").label("home"),
+    func.coalesce(J.c.spec["market"].as_string(), "").label("market"),
 )  # fmt: skip
 
 

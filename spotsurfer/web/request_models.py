@@ -52,10 +52,24 @@ class SubmitBody(Asked):
         return found
 
 
+class HomeBody(Asked):
+    """Digests of what a folder of the submit host holds."""
+
+    home: str = Field(min_length=1, max_length=4096)
+    digests: list[str]
+
+
+class TreeBody(Asked):
+    """The tree of a folder, by its SHA-256."""
+
+    tree: str = Field(pattern="^[0-9a-f]{64}$")
+
+
 class NewJobBody(SubmitBody):
-    """`job`: the id that its inputs were uploaded under; "" = it gets one."""
+    """`job`: the id that its inputs were uploaded under; "" = it gets one. `held`: it waits until its user resumes it."""
 
     job: Annotated[str, Field(pattern=f"^({JOB_ID.pattern})?$")] = ""
+    held: bool = False
 
 
 class SubmitManyBody(Asked):

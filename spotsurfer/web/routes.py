@@ -35,6 +35,7 @@ from spotsurfer.web.request_models import (
     SubmitBody,
     SubmitManyBody,
     TimelineQuery,
+    TreeBody,
 )
 
 LOOK_AGAIN_SECONDS = 0.3  # of a long poll; costs one indexed query
@@ -81,7 +82,7 @@ def submit(job: NewJobPath, body: SubmitBody, service: Controller, request: Requ
 @router.post("/jobs", status_code=201, tags=["submit"])
 def submit_many(body: SubmitManyBody, service: Controller, request: Request, who: Who) -> m.SubmittedManyOut:
     """Make all these jobs, or none. What must come before one of them may name another one of them."""
-    new = [NewJob(_checked(x, request, who), JobId(x.job) if x.job else None, x.modes, x.opened()) for x in body.jobs]
+    new = [NewJob(_checked(x, request, who), JobId(x.job) if x.job else None, x.modes, x.opened(), x.held) for x in body.jobs]
     return m.SubmittedManyOut(jobs=[m.SubmittedOut.of(x) for x in service.submit_many(new)])
 
 
@@ -138,6 +139,12 @@ def hold(job: JobPath, service: Controller) -> m.CommandOut:
 def resume(job: JobPath, service: Controller) -> m.CommandOut:
     """Undo a hold."""
     return command(service.resume(JobId(job)))
+
+
+@router.post("/jobs/{job}/settle", tags=["wishes"])
+def settle_home(job: JobPath, body: TreeBody, service: Controller) -> m.CommandOut:
+    """A held job that never had a machine begins, with this tree of its folder, which was sent like its first one."""
+    return command(service.settle_home(JobId(job), body.tree))
 
 
 @router.post("/jobs/{job}/cancel", tags=["wishes"])

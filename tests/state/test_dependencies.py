@@ -88,7 +88,7 @@ def test_all_conditions_must_hold(c: Connection) -> None:
 
 def test_a_singleton_waits_for_earlier_ones_of_its_name_and_owner_alone(c: Connection) -> None:
     (first,) = add(c, "night")
-    job = replace(first, id=JobId("night-2"))
+    job = replace(first, id=JobId("night-2"), number=0)
     (second,) = rows.add_jobs(c, [job])
     (third,) = rows.add_jobs(c, [replace(job, id=JobId("night-3"))])
     (others,) = rows.add_jobs(c, [replace(job, id=JobId("night-4"), owner="bob")])

@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from spotsurfer_wire import object_keys
+from spotsurfer_wire.home_tree import HomeChange, HomeChanges, HomeEntry
 from support.dict_store import DictStore
 
 from spotsurfer.controller.history.cost_reports import check
@@ -37,6 +38,7 @@ from spotsurfer.model.job import (
     Rewind,
     Wish,
 )
+from spotsurfer.model.licences import LicenceStatus
 from spotsurfer.model.market import Market, Pool
 from spotsurfer.model.snapshot import SpotSeen
 from spotsurfer.ports.service import (
@@ -95,7 +97,7 @@ def _brief(status: JobStatus) -> JobBrief:
         *(job.id, job.number, job.array, job.task, spec.name, job.owner, spec.project, status.phase, str(job.state)),
         *(str(job.wish), status.note, job.exit_code, job.ended_by, job.submitted_at, here and here.granted_at, job.ended_at),
         *(spec.cpus, spec.memory_bytes, spec.gpus, spec.time_limit_seconds, limit_of(spec.array), spec.after),
-        *(str((here and here.instance) or ""), ""),
+        *(str((here and here.instance) or ""), "", str(spec.market)),
     )
 
 
@@ -110,6 +112,9 @@ class FakeService:
         self.logs: dict[tuple[str, str], bytes] = {}  # by job and stream: "out", "err", "times"
         self.earlier: list[int] = []  # runs
         self.results: dict[str, dict[str, bytes]] = {}
+        self.home_files: dict[tuple[str, str, str], bytes] = {}  # by owner, folder, SHA-256
+        self.home_settled: dict[str, str] = {}  # by job: the tree
+        self.home_made: dict[str, dict[HomeEntry, bytes]] = {}  # by job
         self.moments: list[Moment] = []
         self.digests: dict[str, str] = {}  # of results, where they shall be wrong
         self.machines: Machine | None = None
@@ -129,6 +134,7 @@ class FakeService:
         self.work_fails: dict[str, Exception] = {}
         self.store_results: dict[str, dict[str, object]] = {}
         self.group_budgets: dict[tuple[str, Per], BudgetStatus] = {}
+        self.licence_pools: list[LicenceStatus] = []
         self.reloaded = Reloaded(["limits.budget_usd"], ["store.url"])
         self.looks, self.looks_needed = 0, 1
         self.called_off: list[str] = []
@@ -356,6 +362,9 @@ class FakeService:
             raise NotFound(f"No budget of {scope} was set.")
         return None
 
+    def licences(self, owner: str | None = None) -> Sequence[LicenceStatus]:
+        return self.licence_pools
+
     def reload(self) -> Reloaded:
         return self.reloaded
 
@@ -447,6 +456,29 @@ class FakeService:
     def _files(self, results: Mapping[str, bytes]) -> list[OutputFile]:
         told = {path: hashlib.sha256(data).hexdigest() for path, data in results.items()} | self.digests
         return [OutputFile(path, len(data), told[path]) for path, data in sorted(results.items())]
+
+    def shares_home(self, home: str) -> bool:
+        return home.startswith("/shared/")
+
+    def home_lacks(self, home: str, digests: Sequence[str], owner: str = "") -> Sequence[str]:
+        return [d for d in digests if (owner, home, d) not in self.home_files]
+
+    def upload_home(self, home: str, sha256: str, data: Iterator[bytes], size: int, owner: str = "") -> None:
+        self.home_files[owner, home, sha256] = b"".join(data)
+
+    def settle_home(self, job: JobId, tree: str) -> Job:
+        self.home_settled[self._find(job).job.id] = tree
+        return self.resume(job)
+
+    def home_changes(self, job: JobId) -> HomeChanges:
+        found = self._find(job).job
+        if found.state not in ENDED:
+            raise Conflict(f"Job {found.id} has not ended yet.")
+        return HomeChanges([HomeChange(e) for e in self.home_made.get(found.id, {})])
+
+    def home_result(self, job: JobId, sha256: str) -> Iterator[bytes]:
+        made = self.home_made.get(self._find(job).job.id, {})
+        yield next((data for e, data in made.items() if e.sha256 == sha256), b"")
 
     def ask_partial(self, job: JobId) -> int:
         found = self._find(job).job

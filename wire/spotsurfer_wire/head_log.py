@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -48,6 +49,12 @@ def cancelled(place: Place, newest: Head | None) -> Head:
     if newest is None:
         return Head(place.number, HeadKind.DONE, 0, None, 0, False, done, 0.0, place.nonce, place.at)
     return dataclasses.replace(newest, kind=HeadKind.DONE, final=False, done=done, **place._asdict())
+
+
+def commit_of(entries: Iterable[Head], checkpoint: str | None) -> Head | None:
+    """The entry that made a checkpoint; None = none did. Later entries name it, too, after more work."""
+    made = (e for e in entries if e.kind is HeadKind.COMMIT and e.checkpoint == checkpoint)
+    return next((e for e in made if checkpoint is not None), None)
 
 
 # ---- Entries of an agent

@@ -201,7 +201,8 @@ class Spec:
     cpu: str = "any"  # or a key of `restore.compatibility.CAPS`: processor features that programs may use
     before_freeze: list[str] = field(default_factory=list)  # run inside the job before each save
     after_restore: list[str] = field(default_factory=list)  # run inside the job after each restore
-    hook_seconds: float = 30.0  # limit of each of the two
+    before_thaw: list[str] = field(default_factory=list)  # the same before it goes on: it stands still until this succeeds
+    hook_seconds: float = 30.0  # limit of each of them
     image: str = ""  # container image that is its root, "docker://…"; "" = the machine's own root
     entry_point: list[str] | None = None  # instead of the image's
     devices: list[str] = field(default_factory=list)  # of the machine, by their CDI names, for a job with an image
@@ -216,6 +217,10 @@ class Spec:
     kill_wait_seconds: float = 30.0  # from TERM to KILL at its limit
     warn_signal: str = ""  # sent to all its processes before the limit; "" = none
     warn_seconds: float = 60.0  # so long before
+    home: str = ""  # absolute path of the folder on the submit host that is the job's working folder; "" = none
+    home_scope: str = ""  # see `object_keys.home_scope`
+    home_tree: str = ""  # SHA-256 of the tree that it begins with; "" = it begins empty
+    home_exclude: list[str] = field(default_factory=list)  # what neither came along nor comes home, see `home_tree.excluded`
     rehearses: str = ""  # the job that this one is a rehearsal of, for a controller that lost its database; "" = it is none
 
 
@@ -355,7 +360,7 @@ class Report:
     unprotected: str = ""  # why it does not stand on a better one, in one sentence
     unfit: str = ""  # standing by: why this machine could not continue the newest checkpoint, both values named
     unfit_kind: str = ""  # of that: "refused" | "image" | "input"; "" = facts speak against it
-    waits: str = ""  # standing by: why the job should not come yet: what it needs is compared, fetched, or not to be had
+    waits: str = ""  # standing by: why the job should not come yet; later: why it is here and stands still
     processor: str = ""  # of this machine, with what its facts hash to
     gpu_driver: str = ""  # its version; "" = this machine has none
     steps: list[StepRun] = field(default_factory=list)  # those that began, the newest last
@@ -372,6 +377,8 @@ class Report:
     store_gets: int = 0  # requests that read, as far as the agent makes them; older agents don't count them
     store_puts: int = 0  # requests that write or list
     kept: str = ""  # the final checkpoint behind which the job stands frozen, ready to go on here; "" = none
+    writes: list[str] = field(default_factory=list)  # files on shared file systems that it has, or had, open for writing there
+    brought_back: str = ""  # what its restore did with such files, in one sentence; "" = nothing
     at: str = ""
 
 
@@ -451,6 +458,7 @@ class AgentConfig:
     encrypt: bool = False
     checkpoint_memory_bytes: int = 0  # for data on its way; 0 = half of what is free
     checkpoint_threads: int = 0  # for hashing and compressing; 0 = half of the processors, 2 to 8
+    shared_bytes: int = 1 << 30  # of files on shared file systems that are rewritten in place: so much is kept in a checkpoint
     compression: str = "auto"  # "auto" | "none" | "lz4" | "zstd"
     lazy: bool = True  # restore memory behind the running job if that helps
     notice_window_seconds: float = 0.0  # what the cloud promises between notice and reclaim; 0 = no notice

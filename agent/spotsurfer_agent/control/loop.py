@@ -43,7 +43,7 @@ from spotsurfer_agent.control.mailbox import Heads, Mailbox
 from spotsurfer_agent.control.notices import Watcher
 from spotsurfer_agent.control.partial_results import Partials
 from spotsurfer_agent.control.reports import Extras, Reporter, build
-from spotsurfer_agent.control.standby import READY, Readiness, Standby
+from spotsurfer_agent.control.standby import Readiness, Standby, Standing
 from spotsurfer_agent.control.state_file import StateFile
 from spotsurfer_agent.control.state_machine import State, step
 from spotsurfer_agent.control.tasks import Work
@@ -541,9 +541,10 @@ class Agent:
             self.work.stage,
             self.standby.warm if self.standby is not None and self.state.name is AgentState.STANDBY else None,
             self._protection() if facts.status.state is WorkloadState.RUNNING else Protection(),
-            self.readiness.told if self.state.name is AgentState.STANDBY else READY,
+            self.readiness.told if self.state.name is AgentState.STANDBY else Standing(self.work.waits),
             self.work.hints.told() if facts.status.state is WorkloadState.RUNNING else Told(),
             self._given.traffic(),
+            self.engine.shared(),
         )
         if self.reporter.want(build(self.state, facts, extras)):
             self.tickers["reporter"].poke()

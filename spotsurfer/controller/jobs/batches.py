@@ -15,7 +15,7 @@ from spotsurfer.jobspec.validate import WORK_MIN_SECONDS
 from spotsurfer.model import arrays
 from spotsurfer.model.dependencies import After, Dependency, read_after
 from spotsurfer.model.errors import Conflict, JobFileError, NotFound
-from spotsurfer.model.job import Job, JobId, JobSpec, JobState, MarketChoice
+from spotsurfer.model.job import ASKED, Job, JobId, JobSpec, JobState, MarketChoice, Wish
 from spotsurfer.ports.service import NewJob
 from spotsurfer.state import jobs as rows
 
@@ -31,10 +31,19 @@ def limited(spec: JobSpec, meaning: str) -> JobSpec:
     return replace(spec, time_limit_seconds=None, deadline_seconds=max(limit, work), work_seconds=work, warn_signal="")
 
 
-def rows_of(id: JobId, spec: JobSpec, now: datetime, owner: str) -> list[Job]:
+def numbered(new: NewJob, number: int) -> NewJob:
+    """The job with its number, which stands in its environment for "{number}"."""
+    environment = {k: str(number) if v == "{number}" else v for k, v in new.spec.environment.items()}
+    return replace(new, number=number, spec=replace(new.spec, environment=environment))
+
+
+def rows_of(id: JobId, spec: JobSpec, now: datetime, owner: str, new: NewJob | None = None) -> list[Job]:
     """A job, or all tasks of an array. Tasks were submitted a microsecond after one another: all orders are by that."""
     begins = begins_at(spec, now)
     job = Job(id, spec, JobState.QUEUED, 1, now, owner=owner, begins_at=begins)
+    if new is not None:
+        job = replace(job, number=new.number)
+        job = replace(job, wish=Wish.HOLD, reason=ASKED) if new.held else job
     if not spec.array:
         return [job]
     return [

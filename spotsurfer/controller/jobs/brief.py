@@ -44,6 +44,7 @@ def jobs_brief(
             ended_at=instant(row["ended_at"]),
             after=[condition for condition, _ in told],
             machine=machines.get(id, ""),
+            waits_for="never" if never else row["waits_for"],
         )
 
     return [of(row) for row in brief.listed(connection, include_ended, owner, only_tasks)]
@@ -51,7 +52,7 @@ def jobs_brief(
 
 AS_STORED = (
     "number", "array", "task", "name", "owner", "project", "state", "wish", "exit_code", "ended_by", "cpus", "memory_bytes",
-    "gpus", "time_limit_seconds", "array_limit", "home",
+    "gpus", "time_limit_seconds", "array_limit", "home", "market",
 )  # fmt: skip
 
 

@@ -37,7 +37,7 @@ class Specifications:
         array = json_codec.decode(Spec, data)
         if (bag := self.store.get(object_keys.secrets_key(job.array))) is not None:
             self.store.create(object_keys.secrets_key(job.id), self.vault.passed_on(job.array, job.id, bag))
-        wire = self._wire(job.id, job.spec, array.inputs, array.input_modes)
+        wire = self._wire(job.id, job.spec, job.owner, array.inputs, array.input_modes)
         self.store.create(object_keys.spec_key(job.id), json_codec.encode(replace(wire, array=job.array, task=job.task)))
 
     def lock_away(self, job: JobId, bag: bytes | None) -> None:
@@ -49,19 +49,19 @@ class Specifications:
         if there is None or not self.vault.holds(job, there, bag):
             raise Conflict(f"job {job} was submitted already with other secrets")
 
-    def write(self, job: JobId, spec: JobSpec, modes: Mapping[str, int]) -> None:
+    def write(self, job: JobId, spec: JobSpec, modes: Mapping[str, int], owner: str) -> None:
         """Of a job, or what the tasks of an array are made of. Raises InputMissing, Conflict, StoreError."""
         prefix = object_keys.input_key(job, "")
         there = {x.key.removeprefix(prefix): x.size for x in self.store.list(prefix)} if modes else {}
         missing = sorted(set(modes) - set(there))
         if missing:
             raise InputMissing(f"input {missing[0]!r} was not uploaded; submit again")
-        wire = self._wire(job, spec, {p: there[p] for p in sorted(modes)}, dict(modes))
+        wire = self._wire(job, spec, owner, {p: there[p] for p in sorted(modes)}, dict(modes))
         wire = replace(wire, array=job) if spec.array else wire
         if not self.store.create(object_keys.spec_key(job), json_codec.encode(wire)):
             raise Conflict(f"job {job} exists already")
 
-    def _wire(self, job: JobId, spec: JobSpec, inputs: dict[str, int], modes: dict[str, int]) -> Spec:
+    def _wire(self, job: JobId, spec: JobSpec, owner: str, inputs: dict[str, int], modes: dict[str, int]) -> Spec:
         return Spec(
             job=job,
             command=list(spec.command),
@@ -81,6 +81,7 @@ class Specifications:
             cpu=spec.cpu,
             before_freeze=list(spec.before_freeze),
             after_restore=list(spec.after_restore),
+            before_thaw=list(spec.before_thaw),
             hook_seconds=spec.hook_seconds,
             image=spec.image,
             devices=list(spec.devices),
@@ -93,6 +94,10 @@ class Specifications:
             warn_signal=spec.warn_signal,
             warn_seconds=spec.warn_seconds,
             secrets={name: secret["as"] for name, secret in spec.secrets.items()},
+            home=spec.home,
+            home_scope=object_keys.home_scope(owner, spec.home) if spec.home else "",
+            home_tree=spec.home_tree,
+            home_exclude=list(spec.home_exclude),
         )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -20,15 +21,16 @@ from spotsurfer_wire.sealed_objects import Secrets
 from spotsurfer_wire.store.port import FileStore, StoreError, StoreFull
 from sqlalchemy import Engine
 
-from spotsurfer.controller.jobs.batches import check_ids, limited, of_task, resolved, rows_of
+from spotsurfer.controller.jobs.batches import check_ids, limited, numbered, of_task, resolved, rows_of
 from spotsurfer.controller.jobs.secrets import Vault
 from spotsurfer.controller.jobs.specifications import Specifications
+from spotsurfer.controller.jobs.writers import refuse_twice
 from spotsurfer.controller.machines.store_credentials import inputs_of
 from spotsurfer.core.scheduling import placement
 from spotsurfer.core.scheduling.placement import barred, fits, too_little
 from spotsurfer.jobspec.validate import unstorable
 from spotsurfer.model.errors import Conflict, DiskFull, InputMissing, Invalid, JobFileError, NotFound, StoreUnwritable
-from spotsurfer.model.job import JOB_ID, Job, JobId, JobSpec, JobState
+from spotsurfer.model.job import JOB_ID, Job, JobId, JobSpec, JobState, SharedMount
 from spotsurfer.model.market import Offer
 from spotsurfer.model.snapshot import Limits
 from spotsurfer.model.timeline_events import Kind
@@ -59,6 +61,8 @@ class Submission:
     addresses: tuple[OwnStore, ...] = ()
     limits: Limits = NO_LIMITS
     kill_wait_seconds: float = 30.0
+    check_licences: Callable[[JobSpec], None] = lambda _: None
+    shared: tuple[str, ...] = ()  # file systems that submit hosts and machines have in common
     _settling: threading.Lock = field(default_factory=threading.Lock)  # a job is submitted or discarded, by the first call
     _discarded: deque[JobId] = field(default_factory=lambda: deque(maxlen=DISCARDED_MAX))
 
@@ -75,25 +79,11 @@ class Submission:
         key = object_keys.input_key(self._check_id(job), _inside(path))
         if self._exists(job):
             raise Conflict(f"job {job} was submitted already: its inputs can't change")
-        with self._spooled(path, data, size) as spool:
+        with spooled(self.spool_dir, f"input {path!r}", data, size) as spool:
             try:
                 self.store.put_file(key, Path(spool.name))
             except StoreError as e:
-                raise _store_trouble(e) from e
-
-    @contextmanager
-    def _spooled(self, path: str, data: Iterator[bytes], size: int) -> Iterator[IO[bytes]]:
-        """The upload in a local file: an input may exceed memory, and an incomplete one must never reach the store."""
-        try:
-            self.spool_dir.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=self.spool_dir) as spool:
-                came = sum(spool.write(piece) for piece in data)
-                spool.flush()
-                if came != size:
-                    raise InputMissing(f"input {path!r} changed while it was read: {size} bytes announced, {came} came")
-                yield spool
-        except OSError as e:
-            raise DiskFull(f"{self.spool_dir}: the upload can't be kept ({e.strerror}); free some space") from e
+                raise store_trouble(e) from e
 
     def discard(self, job: JobId) -> None:
         """Remove the uploads of a job that was never submitted, and never will be. Raises Conflict if it was submitted."""
@@ -105,7 +95,7 @@ class Submission:
             try:
                 self.store.delete(x.key for x in self.store.list(prefix))
             except StoreError as e:
-                raise _store_trouble(e) from e
+                raise store_trouble(e) from e
 
     def submit(
         self,
@@ -127,11 +117,13 @@ class Submission:
             raise Conflict("two of the jobs that are submitted together have the same id")
         for id, one in jobs.items():
             spec = one.spec if one.spec.user is not None else replace(one.spec, user=messages.UNPRIVILEGED)
-            spec = limited(spec, self.limits.time_limit)
+            spec = self._on_share(limited(spec, self.limits.time_limit))
             jobs[JobId(self._check_id(id))] = replace(one, id=id, spec=spec)
         for id, one in {_alike(one.spec): (id, one) for id, one in jobs.items()}.values():
             self._check_size(one.spec)
+            self.check_licences(one.spec)
             self._check_inputs(id, one.spec)
+            self._check_home(one.spec, owner)
         bags = [self.vault.sealed(id, one.spec, dict(one.secrets)) for id, one in jobs.items()]
         with self._settling:
             return self._submit(jobs, bags, owner, within)
@@ -144,23 +136,27 @@ class Submission:
         with self.engine.connect() as connection:
             check_ids(connection, jobs)
             conditions = resolved(connection, jobs, within)
+            refuse_twice(connection, owner, [one.spec for one in jobs.values()])
+        with self.engine.begin() as connection:
+            first = rows.next_numbers(connection, len(jobs))
+            jobs = {id: numbered(one, first + n) for n, (id, one) in enumerate(jobs.items())}
         try:
             with ThreadPoolExecutor(WRITERS) as pool:
-                list(pool.map(self._store_one, jobs, jobs.values(), bags))
+                list(pool.map(partial(self._store_one, owner), jobs, jobs.values(), bags))
         except StoreError as e:
-            raise _store_trouble(e) from e
+            raise store_trouble(e) from e
         now = self.clock.now()
         with self.engine.begin() as connection:
-            made = rows.add_submissions(connection, [rows_of(id, one.spec, now, owner) for id, one in jobs.items()])
+            made = rows.add_submissions(connection, [rows_of(id, one.spec, now, owner, one) for id, one in jobs.items()])
             waits = [(job, of_task(some, job.task)) for added, some in zip(made, conditions, strict=True) for job in added]
             dependencies.add(connection, waits)
             told = [Moment(now, job.id, None, str(Kind.SUBMITTED), _said(job.spec)) for job, _ in waits]
             timeline.add_many(connection, told)
         return made
 
-    def _store_one(self, id: JobId, new: NewJob, bag: bytes | None) -> None:
+    def _store_one(self, owner: str, id: JobId, new: NewJob, bag: bytes | None) -> None:
         self.specifications.lock_away(id, bag)
-        self.specifications.write(id, new.spec, new.modes)
+        self.specifications.write(id, new.spec, new.modes, owner)
 
     def _check_inputs(self, job: JobId, spec: JobSpec) -> None:
         for fetch in spec.fetches:
@@ -174,6 +170,23 @@ class Submission:
             self.check_rights(job, inputs_of(Job(job, spec, JobState.QUEUED, 1, self.clock.now())))
         except Invalid as e:
             raise JobFileError(str(e)) from e
+
+    def _on_share(self, spec: JobSpec) -> JobSpec:
+        """With the shared file system that its folder lies on, if the operator named one there."""
+        at = next((p for p in self.shared if f"{spec.home}/".startswith(f"{p.rstrip('/')}/")), "")
+        if not at or any(m.target == at for m in spec.mounts):
+            return spec
+        mount = SharedMount(f"shared-{len(spec.mounts)}", "bind", at, at, read_only=False)
+        return replace(spec, mounts=(*spec.mounts, mount))
+
+    def _check_home(self, spec: JobSpec, owner: str) -> None:
+        """Raises InputMissing if the tree of its folder was not sent."""
+        key = object_keys.home_file_key(object_keys.home_scope(owner, spec.home), spec.home_tree) if spec.home_tree else ""
+        try:
+            if key and self.store.get_range(key, 0, 1) is None:
+                raise InputMissing(f"the list of the folder {spec.home} was not sent; submit again")
+        except StoreError as e:
+            raise store_trouble(e) from e
 
     def _check_size(self, spec: JobSpec) -> None:
         offers = self.offers()
@@ -213,6 +226,21 @@ class Submission:
             return rows.is_there(connection, job)
 
 
+@contextmanager
+def spooled(folder: Path, what: str, data: Iterator[bytes], size: int) -> Iterator[IO[bytes]]:
+    """The upload in a local file: an input may exceed memory, and an incomplete one must never reach the store."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder) as spool:
+            came = sum(spool.write(piece) for piece in data)
+            spool.flush()
+            if came != size:
+                raise InputMissing(f"{what} changed while it was read: {size} bytes announced, {came} came")
+            yield spool
+    except OSError as e:
+        raise DiskFull(f"{folder}: the upload can't be kept ({e.strerror}); free some space") from e
+
+
 def _alike(spec: JobSpec) -> str:
     """Jobs of a batch that are alike in this are checked once."""
     return repr(replace(spec, name="", command=(), environment={}, tags={}, outputs=(), array="", after=(), steps=()))
@@ -239,7 +267,8 @@ def _inside(path: str) -> str:
     return path
 
 
-def _store_trouble(e: StoreError) -> DiskFull | StoreUnwritable:
+def store_trouble(e: StoreError) -> DiskFull | StoreUnwritable:
+    """What is said of a store that failed."""
     if isinstance(e, StoreFull):
         return DiskFull(f"the store is full: {e}; free some space")
     return StoreUnwritable(f"the store can't be written or read: {e}; check store.url and its rights")
