@@ -113,7 +113,7 @@ def shape_of(job: Job) -> str:
     spec = job.spec
     fits = (spec.cpus, spec.memory_bytes, spec.gpus, spec.gpu, spec.market, spec.instance_types, spec.price_max_usd_micros)
     pays = (job.owner, spec.project, sorted(spec.tags.items()), spec.budget_usd_micros)
-    more = (sorted(spec.licences.items()), spec.devices, spec.size_policy, spec.cpu, bool(job.parent), sorted(spec.licences.items()))
+    more = (sorted(spec.licences.items()), spec.devices, spec.size_policy, spec.cpu, bool(job.parent))
     return hashlib.sha256(repr((fits, pays, more)).encode()).hexdigest()[:16]
 
 
