@@ -10,6 +10,7 @@ from typing import Any
 from spotsurfer.common.plain_words import STATES
 from spotsurfer.common.units import duration
 from spotsurfer.model.arrays import ranges
+from spotsurfer.model.dependencies import NEVER
 
 Json = dict[str, Any]
 
@@ -18,9 +19,14 @@ def lines(tasks: Iterable[Json]) -> list[list[Json]]:
     """Tasks that share a line, newest first: those without a machine by array, phase and reason, each other one alone."""
     found: dict[tuple[object, ...], list[Json]] = {}
     for task in tasks:
-        key = (task["array"], task["phase"], task["exit_code"], task["machine"] and task["id"])
+        key = (task["array"], task["phase"], task["exit_code"], task["machine"] and task["id"], hopeless(task))
         found.setdefault(key, []).append(task)
     return list(found.values())
+
+
+def hopeless(task: Json) -> bool:
+    """Whether it waits for what can't come any more."""
+    return str(task["reason"]).startswith(NEVER)
 
 
 def name(tasks: list[Json]) -> str:
@@ -36,7 +42,7 @@ def row(tasks: list[Json], now: datetime) -> list[str]:
     """As a line of `list`: job, state, machine, cpu, saved by, unsaved, spent, age."""
     first = tasks[0]
     code = f", exit code {first['exit_code']}" if first["exit_code"] else ""
-    state = STATES.get(str(first["phase"]), str(first["phase"])) + code
+    state = STATES.get(str(first["phase"]), str(first["phase"])) + code + (", never begins" if hopeless(first) else "")
     age = max((now - datetime.fromisoformat(first["submitted_at"])).total_seconds() // 1, 0.0)
     return [name(tasks), state, first["machine"] or "-", "-", "-", "-", "-", duration(age)]
 

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from spotsurfer.common.plain_words import PHASES, STATES
+from spotsurfer.model.dependencies import NEVER
 from spotsurfer.model.money import usd
 
 if TYPE_CHECKING:
@@ -254,6 +255,7 @@ def _also(phase: str) -> str:
 def state(job: dict[str, Any]) -> str:
     """A job's state in few words, with the exit code of a command that failed."""
     words = STATES.get(job["phase"], str(job["phase"]))
+    words += ", never begins" if str(job["note"]).startswith(NEVER) else ""
     return words + (f", exit code {job['exit_code']}" if job["exit_code"] else "")
 
 

@@ -19,7 +19,7 @@ from spotsurfer.controller.checkpoints.checkpoint_api import CheckpointApi
 from spotsurfer.controller.history import cost_reports
 from spotsurfer.controller.history.spot_availability import KEPT
 from spotsurfer.controller.history.usage import lately
-from spotsurfer.controller.jobs.brief import jobs_brief, why_it_waits
+from spotsurfer.controller.jobs.brief import hopeless, jobs_brief, why_it_waits
 from spotsurfer.controller.jobs.commands import NO_OUTPUTS, Commands
 from spotsurfer.controller.jobs.exposed_ports import port_statuses
 from spotsurfer.controller.jobs.home_folders import HomeFolders
@@ -210,8 +210,8 @@ class ControllerService:
             jobs = [j for j in jobs if not rehearses(j)]
             found = self._known.attempts(connection, [j.id for j in jobs])
             reports = self._known.reports(connection, [j.id for j in jobs])
-            ports = exposed_ports.all_listens(connection)
-        return [self._status(j, found[j.id], reports, ports) for j in jobs]
+            ports, never = exposed_ports.all_listens(connection), hopeless(connection)
+        return [self._status(j, found[j.id], reports, ports, waits=never.get(j.id, "")) for j in jobs]
 
     def jobs_brief(self, include_ended: bool = True, owner: str | None = None, only_tasks: bool = False) -> Sequence[JobBrief]:
         """All jobs, or those of an owner, newest first, without rehearsals, in short."""

@@ -21,6 +21,9 @@ WORDS = tuple(str(x) for x in After)
 EXAMPLES = '"afterok:JOB", "afterany:JOB", "afternotok:JOB", "aftercorr:ARRAY" or "singleton"'
 
 
+NEVER = "what it waits for can't come any more"  # why a job never begins, unless its user lets it
+
+
 @dataclass(frozen=True, slots=True)
 class Dependency:
     """One condition. `on`: the id, name or number of a job or array; "" for a singleton."""

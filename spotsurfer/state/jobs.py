@@ -109,11 +109,11 @@ def of_spec(job: Job) -> dict[str, Any]:
 
 
 def shape_of(job: Job) -> str:
-    """Jobs of one shape fit the same machines, and the same budgets pay for them."""
+    """Jobs of one shape fit the same machines, take the same licences, and the same budgets pay for them."""
     spec = job.spec
     fits = (spec.cpus, spec.memory_bytes, spec.gpus, spec.gpu, spec.market, spec.instance_types, spec.price_max_usd_micros)
     pays = (job.owner, spec.project, sorted(spec.tags.items()), spec.budget_usd_micros)
-    more = (spec.devices, spec.size_policy, spec.cpu, bool(job.parent), sorted(spec.licences.items()))
+    more = (sorted(spec.licences.items()), spec.devices, spec.size_policy, spec.cpu, bool(job.parent))
     return hashlib.sha256(repr((fits, pays, more)).encode()).hexdigest()[:16]
 
 

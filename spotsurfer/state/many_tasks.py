@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, case, delete, exists, func, or_, select, true, update
 
+from spotsurfer.model.dependencies import NEVER
 from spotsurfer.model.job import ASKED, ENDED, JobId, JobState, Wish
 from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.service import Moment
@@ -28,7 +29,7 @@ def cancel(connection: Connection, wanted: Selection, now: datetime) -> list[Job
 def cancel_hopeless(connection: Connection, now: datetime) -> None:
     """End jobs that wait for what can't come any more, and those that can't come because of that."""
     hopeless = select(D.c.job).where(D.c.never != "")
-    while _end(connection, and_(_fresh(), J.c.id.in_(hopeless)), queue.NEVER, now):
+    while _end(connection, and_(_fresh(), J.c.id.in_(hopeless)), NEVER, now):
         pass
 
 

@@ -19,7 +19,6 @@ from spotsurfer.model.job import OVER, JobId, JobState, Wish
 from spotsurfer.state.schema import attempt as A
 from spotsurfer.state.schema import job as J
 
-NEVER = "what it waits for can't come any more"
 # Before a job may have its first machine; "" = it may.
 DEPENDENCY, BEGIN, ARRAY = "dependency", "begin", "array"
 HELD = "held"  # suspended before it began: nothing is to be done about it

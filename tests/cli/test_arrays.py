@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from cli.conftest import Call
@@ -93,7 +94,16 @@ def test_bad_values_are_named(controller: FakeService, call: Call, key: str, val
 
 
 def test_names_of_lines() -> None:
-    task = {"array": "a", "phase": "queued", "exit_code": None, "machine": "", "array_limit": 0, "id": "a-3", "task": 3}
+    task = {
+        "array": "a",
+        "phase": "queued",
+        "exit_code": None,
+        "machine": "",
+        "array_limit": 0,
+        "id": "a-3",
+        "task": 3,
+        "reason": "",
+    }
     assert array_lines.name([task]) == "a-3"
     assert array_lines.name([{**task, "array_limit": 2}]) == "a-[3%2]"
     assert [len(x) for x in array_lines.lines([task, {**task, "id": "a-4", "machine": "i-1"}, {**task, "id": "a-5"}])] == [2, 1]
@@ -104,3 +114,12 @@ def test_orders_to_all_jobs_take_an_array_as_one(controller: FakeService, call: 
     controller.cancel = lambda job: asked.append(job) or controller.statuses[f"{array}-1"].job  # type: ignore[method-assign, func-returns-value]
     assert call("cancel", "--all").code == 0
     assert asked == [array]
+
+
+def test_a_job_that_never_begins_is_told_so(controller: FakeService, call: Call, job: str, array: str) -> None:
+    why = "what it waits for can't come any more: x did not succeed"
+    for id in (job, f"{array}-4"):
+        controller.statuses[id] = replace(controller.statuses[id], note=why, phase="queued")
+    out = call("list").out
+    assert f"{array}-[4%2]" in out
+    assert out.count("queued, never begins") == 2

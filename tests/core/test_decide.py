@@ -449,6 +449,26 @@ def test_a_command_that_leaves_no_outputs_behind_has_failed() -> None:
     assert lacks in find(Retry, again).reason
 
 
+# ---- time limits and signals
+
+
+@pytest.mark.parametrize("code", [0, 143])
+def test_a_job_that_its_time_limit_ended_has_failed_and_is_not_tried_again(code: int) -> None:
+    ended = a_head(1, 4, done=True, exit_code=code, failures=1, ended_by="time limit")
+    end = find(EndJob, seen([an_attempt(1, A.FINISHED)], ended, job=a_job({"retries": 3})))
+    assert (end.event, end.exit_code, end.ended_by) == (JobEvent.FAILED, code, "time limit")
+    assert end.reason == "it was ended by its time limit"
+
+
+@pytest.mark.parametrize(
+    ("told", "asked", "state", "sent"), [(0, 2, A.RUNNING, True), (2, 2, A.RUNNING, False), (0, 2, A.RESTORING, False)]
+)
+def test_a_signal_is_sent_once_to_processes_that_run(told: int, asked: int, state: A, sent: bool) -> None:
+    holder = an_attempt(1, state, signals_told=told)
+    ask = find(Ask, seen([holder], a_head(), job=a_job(signals_asked=asked, signal="USR1")))
+    assert (None if ask is None else (ask.want, ask.signal_number, ask.signal)) == (("run", 2, "USR1") if sent else None)
+
+
 # ---- set aside
 
 

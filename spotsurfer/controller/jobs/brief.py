@@ -10,12 +10,13 @@ from sqlalchemy import Connection, RowMapping
 from spotsurfer.common.units import counted
 from spotsurfer.core.facts.attempt_view import holder_of, phase
 from spotsurfer.model.arrays import limit_of
+from spotsurfer.model.dependencies import NEVER
 from spotsurfer.model.job import OVER, Attempt, HeldBy, Job, JobId, JobState, Wish
 from spotsurfer.ports.service import JobBrief
 from spotsurfer.state import brief, dependencies, queue
 from spotsurfer.state import jobs as rows
 from spotsurfer.state.jobs import instant
-from spotsurfer.state.queue import NEVER, WAITS_WORDS
+from spotsurfer.state.queue import WAITS_WORDS
 
 
 def jobs_brief(
@@ -66,6 +67,12 @@ def _machine(attempts: Sequence[Attempt]) -> str:
     """The instance that has the job, else the one that comes."""
     here = holder_of(attempts) or next((a for a in attempts if a.state not in OVER), None)
     return str(here.instance or "") if here is not None else ""
+
+
+def hopeless(connection: Connection) -> dict[str, str]:
+    """Why jobs never begin that wait for what can't come any more."""
+    told = ((job, next((why for _, why in some if why), "")) for job, some in brief.conditions(connection).items())
+    return {job: f"{NEVER}: {why}" for job, why in told if why}
 
 
 def why_it_waits(connection: Connection, job: Job) -> str:
