@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -93,9 +94,22 @@ class Late(Home):
     def awaited(self, client: Client) -> frozenset[str]:
         return frozenset() if self.there else frozenset({"late"})
 
-    def deliver(self, client: Client) -> None:
+    def deliver(self, client: Client, jobs: Sequence[str]) -> None:
         self.tried += 1
         self.there = self.comes
+
+
+class Many(Home):
+    """These are awaited."""
+
+    def __init__(self, jobs: list[str]) -> None:
+        self.jobs, self.asked = jobs, list[str]()
+
+    def awaited(self, client: Client) -> frozenset[str]:
+        return frozenset(self.jobs)
+
+    def deliver(self, client: Client, jobs: Sequence[str]) -> None:
+        self.asked += jobs
 
 
 def a_site(client: Client, home: Home | None = None) -> Site:
@@ -108,7 +122,18 @@ def test_what_has_ended_is_brought_home_before_it_is_shown(comes: bool) -> None:
     rows = fetch(a_site(client, home), ended=False)
     assert home.tried == 1
     assert [(r.number, r.state) for r in rows] == [(5, "PENDING")] + ([] if comes else [(6, "COMPLETING")])
-    assert client.asked == [False] if comes else [False, True]
+    assert client.asked == [False, True]
+
+
+def test_what_never_began_or_is_much_is_not_brought_home_before_a_list_is_shown() -> None:
+    much = Many([f"j{n}" for n in range(30)] + ["never"])
+    briefs = [ended("succeeded", 0, id=f"j{n}", number=n) for n in range(30)] + [
+        brief(id="never", state="cancelled", ended_at=BEGUN)
+    ]
+    rows = fetch(a_site(Played(briefs), much), ended=True)
+    assert much.asked == []
+    assert [r.state for r in rows if r.id != "never"] == ["COMPLETING"] * 30
+    assert next(r.state for r in rows if r.id == "never") == "CANCELLED"
 
 
 def tasks(*numbers: int, **changes: Any) -> list[dict[str, Any]]:
