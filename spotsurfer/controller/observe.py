@@ -25,6 +25,7 @@ from spotsurfer.model.budgets import BudgetSeen
 from spotsurfer.model.errors import ProviderError
 from spotsurfer.model.job import HOLDS, OVER, Attempt, AttemptNumber, AttemptState, Job, JobId, Wish
 from spotsurfer.model.licences import LicencePool
+from spotsurfer.model.machine import Machine
 from spotsurfer.model.market import Offer
 from spotsurfer.model.snapshot import (
     AgentSeen,
@@ -33,6 +34,7 @@ from spotsurfer.model.snapshot import (
     InstanceSeen,
     JobSeen,
     Limits,
+    MachineSeen,
     NoticeSeen,
     Snapshot,
     UnreadSeen,
@@ -111,8 +113,9 @@ class Observer:
             attempts = rows.attempts(connection, [j.id for j in jobs], spoilt)
             tokens = rows.tokens(connection)
             cools = observations.cooldowns(connection)
-            machines = {a.instance for some in attempts.values() for a in some if a.instance and a.state not in OVER}
-            signs = observations.notices_of(connection, machines)
+            kept = {m.token: m for m in rows.living_machines(connection)}
+            waiting = rows.waiting(connection) if any(m.keep_seconds > 0 for m in kept.values()) else []
+            signs = observations.notices_of(connection, {m.instance for m in kept.values() if m.instance})
             self.costs.pay_for(jobs)
             self.costs.refresh(connection, attempts, now)
             past = self._annals.past(connection, attempts, now)
@@ -125,7 +128,7 @@ class Observer:
         self._awaited = any(a.gave_way_to and a.state is AttemptState.RELEASING for some in attempts.values() for a in some)
         seen = [self._seen(j, attempts[j.id], signs, now, spoilt.get(j.id)) for j in jobs]
         ahead = self._ahead(attempts, now)
-        mine = {a.token: a.instance for some in attempts.values() for a in some if a.state not in OVER and a.instance}
+        mine = {m.token: m.instance for m in kept.values() if m.instance}
         there = self._listings.living()
         orphans = [machine_seen(v) for v in there if v.token not in tokens or mine.get(v.token, v.id) != v.id]
         return Snapshot(
@@ -144,7 +147,14 @@ class Observer:
             tariff=self._clouds.tariff,
             budgets=self.budgets(now),
             licences=self.licences(now),
+            waiting=waiting,
+            machines={m.token: self._machine(m, signs) for m in kept.values() if m.keep_seconds > 0},
         )
+
+    def _machine(self, m: Machine, signs: Signs) -> MachineSeen:
+        view = self.instance_of(m.token, m.instance)
+        noticed = any(row.sign == NoticeKind.INTERRUPTION for row in signs.get(m.instance or "", ()))
+        return MachineSeen(m, None if view is None else machine_seen(view), noticed)
 
     def offers(self) -> tuple[Offer, ...]:
         """Offers as last asked for."""
@@ -217,6 +227,7 @@ class Observer:
             agents={n: _agent(h, words[n].at if n in words else h.changed_at) for n, h in heard.items()},
             silent_from={a.number: at for a in alive if (at := self.silent_from(job.id, a.number, now)) is not None},
             desired_heard=self.reports.desired(job.id),
+            machines_heard=self.reports.machines(job.id),
             unread={n: UnreadSeen(w.at, w.unread, w.garbled) for n, w in words.items() if w.unread},
             head=head,
             image_gpus=self.gpus.image(job, head),

@@ -83,7 +83,7 @@ MESSAGES_SECONDS, WEBHOOKS_SECONDS = 5.0, 1.0  # between two looks for news
 LISTING_SECONDS = 2.0  # at least between two listings of the cloud: looks in quick succession concern the store
 
 
-LIMITS_OF_OTHERS = ("advice_moves", "gpus_shared", "checkpoint_seconds")  # of the clouds, and of [agent]
+LIMITS_OF_OTHERS = ("advice_moves", "keeps", "gpus_shared", "checkpoint_seconds")  # of the clouds, and of [agent]
 
 
 @dataclass
@@ -155,6 +155,7 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         settings.limits.as_limits(),
         advice_moves=clouds.having(lambda c: c.rebalance == "move"),
         gpus_shared=clouds.having(lambda c: c.shares_gpus),
+        keeps=clouds.having(lambda c: c.keeps),
         checkpoint_seconds=settings.agent.checkpoint_interval,
     )
 
@@ -188,6 +189,7 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         clock=clock,
         family=family,
         user_data=machines.user_data,
+        orders=machines,
         on_end=hooks.on_end,
         instance_of=observer.instance_of,
         launched=renewing.poke,

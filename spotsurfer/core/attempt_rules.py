@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from spotsurfer.core.facts.attempt_view import WORKING, AttemptView, finished
 from spotsurfer.core.moves import Leaving
 from spotsurfer.core.scheduling.interval import Paced
+from spotsurfer.core.scheduling.machines import slot_empty
 from spotsurfer.core.scheduling.preemption import Way
 from spotsurfer.model.actions import Action, Ask, Launch, Mark, Pace, Terminate
 from spotsurfer.model.job import HOLDS, OVER, WAITS, Wish
@@ -303,6 +304,13 @@ def released(c: AttemptView, _: Plans) -> Action | None:
     return None
 
 
+def emptied(c: AttemptView, _: Plans) -> Action | None:
+    """The attempt left a machine that stays, and nothing of it is there any more."""
+    if c.stays and slot_empty(c.attempt, c.agent):
+        return _mark(c, E.SLOT_EMPTY, "nothing of it is left on the machine, which is kept")
+    return None
+
+
 RULES: tuple[Rule, ...] = (
     granted_after_all,
     given_back_after_all,
@@ -325,6 +333,7 @@ RULES: tuple[Rule, ...] = (
     signal,
     pace,
     release,
+    emptied,
     release_again,
     released,
 )

@@ -10,6 +10,7 @@ from spotsurfer.model.budgets import BudgetSeen
 from spotsurfer.model.job import Attempt, AttemptNumber, InstanceId, Job, JobId
 from spotsurfer.model.licences import LicencePool
 from spotsurfer.model.lifetimes import Fates
+from spotsurfer.model.machine import Machine
 from spotsurfer.model.market import Cooldown, Gpus, Market, Offer, Pool
 from spotsurfer.model.transfer import FREE, Tariff
 
@@ -26,6 +27,25 @@ class InstanceSeen:
     ended_at: datetime | None = None
     provider: str = ""
     public_address: bool = False  # it has one
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSeen:
+    """A kept machine. `instance`: None = the listing does not show it; `noticed`: the cloud reclaims it."""
+
+    machine: Machine
+    instance: InstanceSeen | None
+    noticed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What some queued jobs of an owner ask for, those that wait for other jobs included."""
+
+    owner: str
+    cpus: int
+    memory_bytes: int
+    gpus: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +237,7 @@ class JobSeen:
     agents: Mapping[AttemptNumber, AgentSeen] = field(default_factory=dict)  # by the newest readable report
     silent_from: Mapping[AttemptNumber, datetime] = field(default_factory=dict)  # before that it could not report
     desired_heard: Mapping[AttemptNumber, int] = field(default_factory=dict)  # newest order that each reported as received
+    machines_heard: Mapping[AttemptNumber, str] = field(default_factory=dict)  # tokens of machines that each said it shares
     unread: Mapping[AttemptNumber, UnreadSeen] = field(default_factory=dict)  # a newer report that could not be read
     head: HeadSeen | None = None
     spent_usd_micros: int = 0
@@ -247,6 +268,8 @@ class Limits:
     listing_lag_seconds: float = 30.0  # a launched instance may be missing from listings for so long
     instances_max: int = 20
     gpus_max: int | None = None
+    idle_seconds: float = 0.0  # a machine waits so long for its next job; 0 = it is ended with its first one
+    keeps: frozenset[str] = frozenset()  # providers that can keep machines
     gpus_shared: frozenset[str] = frozenset()  # providers whose machines all have the same GPUs
     hourly_max_usd_micros: int | None = None  # of all machines together, at their purchase prices
     ageing_seconds: float = 600.0  # a wait of this length counts as one more of priority
@@ -304,6 +327,8 @@ class Snapshot:
     doubt: Doubt | None = None  # None = silence is evidence
     budgets: Sequence[BudgetSeen] = ()  # of several jobs
     licences: Mapping[str, LicencePool] = field(default_factory=dict)  # by kind
+    waiting: Sequence[Waiting] = ()  # each kind once; not read if no machine is kept
+    machines: Mapping[str, MachineSeen] = field(default_factory=dict)  # that are kept and not gone, by token
 
     def listed_at(self, provider: str) -> datetime | None:
         """The time of the provider's complete listing; None if absence from it is no evidence.

@@ -38,6 +38,7 @@ class Kind(StrEnum):
     ENDED = "ended"  # an edge of the job table
     HOOK = "hook"
     SWEPT = "swept"
+    MACHINE = "machine"  # a kept machine that nobody uses is ended
     BUDGET = "budget"  # a budget of several jobs passed a share, or is used up
     ALERT = "alert"  # a person should look
     CONTROLLER = "controller"

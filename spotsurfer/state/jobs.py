@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection, Select, and_, exists, func, insert, or_, select, update
+from sqlalchemy.dialects.sqlite import insert as upsert
 
 from spotsurfer.model.arrays import limit_of, ranges, read_array
 from spotsurfer.model.errors import Conflict, NotFound
@@ -37,12 +38,15 @@ from spotsurfer.model.job import (
     SharedMount,
     Wish,
 )
+from spotsurfer.model.machine import GONE, Machine, MachineState, machine_of
 from spotsurfer.model.market import Market, Pool
-from spotsurfer.model.snapshot import Held
+from spotsurfer.model.snapshot import Held, Waiting
 from spotsurfer.model.timeline_events import Kind
 from spotsurfer.state import dependencies
+from spotsurfer.state.queue import BEGIN
 from spotsurfer.state.schema import attempt as A
 from spotsurfer.state.schema import job as J
+from spotsurfer.state.schema import machine as M
 from spotsurfer.state.schema import meta, moment
 from spotsurfer.state.spoilt_rows import Name, decoded
 
@@ -134,16 +138,20 @@ COPIED = ("name", "project", "priority", "cpus", "memory_bytes", "gpus", "time_l
 TIMES = ("since", "planned_at", "granted_at", "launched_at", "released_at")
 
 
+# Of an attempt these are read from its machine's row.
+FACTS = [M.c[c.name] for c in M.columns if c.name in {f.name for f in dataclasses.fields(Attempt)} - set(A.c.keys())]
+ATTEMPTS = select(A, *FACTS).join(M, M.c.token == A.c.token)
+
+
 def attempt_to_row(attempt: Attempt) -> dict[str, Any]:
     """A row of the attempt table."""
-    row: dict[str, Any] = {f.name: getattr(attempt, f.name) for f in dataclasses.fields(attempt)}
-    row["state"], row["market"] = str(attempt.state), str(attempt.market)
-    row["pool"] = dataclasses.asdict(attempt.pool)
+    row: dict[str, Any] = {name: getattr(attempt, name) for name in A.c.keys()}  # noqa: SIM118 - a collection, no dict
+    row["state"] = str(attempt.state)
     return row | {name: text_of(row[name]) for name in TIMES}
 
 
 def attempt_from_row(row: Any) -> Attempt:
-    """An attempt from its row."""
+    """An attempt from a row of ATTEMPTS."""
     values = dict(row)
     values["state"], values["market"] = AttemptState(row["state"]), Market(row["market"])
     values["pool"] = Pool(**row["pool"])
@@ -152,6 +160,7 @@ def attempt_from_row(row: Any) -> Attempt:
 
 
 LIVING = A.c.state.not_in([str(s) for s in OVER])
+THERE = M.c.state.not_in([str(s) for s in GONE])
 BUSY = exists().where(and_(A.c.job == J.c.id, LIVING))
 OPEN = select(J).where(or_(J.c.state.not_in([str(s) for s in ENDED]), BUSY)).order_by(J.c.submitted_at, J.c.id)
 
@@ -219,8 +228,83 @@ def next_numbers(connection: Connection, count: int) -> int:
 
 
 def add_attempt(connection: Connection, attempt: Attempt) -> None:
-    """Insert; raises sqlalchemy.exc.IntegrityError for a number that exists."""
+    """Insert, and its machine if that has no row; raises sqlalchemy.exc.IntegrityError for a number that exists."""
+    known = {str(s): MachineState(s) for s in MachineState}
+    made = upsert(M).values(**machine_to_row(machine_of(attempt, known.get(str(attempt.state), MachineState.UP))))
+    connection.execute(made.on_conflict_do_nothing(index_elements=["token"]))
     connection.execute(insert(A).values(**attempt_to_row(attempt)))
+
+
+# ---- Machines
+
+MACHINE_TIMES = ("since", "launched_at", "released_at", "idle_since")
+
+
+def machine_to_row(machine: Machine) -> dict[str, Any]:
+    """A row of the machine table."""
+    row: dict[str, Any] = {f.name: getattr(machine, f.name) for f in dataclasses.fields(machine)}
+    row |= {"state": str(machine.state), "market": str(machine.market), "pool": dataclasses.asdict(machine.pool)}
+    return row | {name: text_of(row[name]) for name in MACHINE_TIMES}
+
+
+def machine_from_row(row: Any) -> Machine:
+    """A machine from its row."""
+    values = {**row, "state": MachineState(row["state"]), "market": Market(row["market"]), "pool": Pool(**row["pool"])}
+    return Machine(**values | {name: instant(row[name]) for name in MACHINE_TIMES})
+
+
+def add_machine(connection: Connection, machine: Machine) -> None:
+    """Insert; raises sqlalchemy.exc.IntegrityError for a token that exists."""
+    connection.execute(insert(M).values(**machine_to_row(machine)))
+
+
+def load_machine(connection: Connection, token: str) -> Machine:
+    """One machine; raises NotFound."""
+    row = connection.execute(select(M).where(M.c.token == token)).mappings().first()
+    if row is None:
+        raise NotFound(f"there is no machine {token!r}")
+    return machine_from_row(row)
+
+
+def save_machine(connection: Connection, machine: Machine) -> Machine:
+    """Write, guarded by `version`; raises Stale if the row has moved on."""
+    after = replace(machine, version=machine.version + 1)
+    where = and_(M.c.token == machine.token, M.c.version == machine.version)
+    if connection.execute(update(M).where(where).values(**machine_to_row(after))).rowcount != 1:
+        raise Stale(f"machine {machine.token} was changed by somebody else meanwhile")
+    return after
+
+
+def living_machines(connection: Connection) -> list[Machine]:
+    """Machines that are not gone, oldest first."""
+    query = select(M).where(THERE).order_by(M.c.since, M.c.token)
+    return [machine_from_row(r) for r in connection.execute(query).mappings()]
+
+
+def waiting(connection: Connection) -> list[Waiting]:
+    """What queued jobs ask for, each kind once; without those that may not begin yet."""
+    columns = (J.c.owner, J.c.cpus, J.c.memory_bytes, J.c.gpus)
+    queued = (J.c.state == str(JobState.QUEUED), J.c.wish == str(Wish.RUN), J.c.waits_for != BEGIN)
+    return [Waiting(*row) for row in connection.execute(select(*columns).where(*queued).distinct())]
+
+
+def is_kept(connection: Connection, token: str) -> bool:
+    """Whether this is a machine that takes further jobs."""
+    return connection.execute(select(M.c.token).where(M.c.token == token, M.c.keep_seconds > 0)).first() is not None
+
+
+def is_used(connection: Connection, token: str) -> bool:
+    """Whether a machine has an attempt that is not over."""
+    return connection.execute(select(A.c.number).where(A.c.token == token, LIVING).limit(1)).first() is not None
+
+
+def tenants(connection: Connection, tokens: Sequence[str]) -> dict[str, list[Attempt]]:
+    """All attempts that were ever on these machines, by token, in the order of their slots."""
+    query = ATTEMPTS.where(A.c.token.in_(list(tokens))).order_by(A.c.token, A.c.slot)
+    found: dict[str, list[Attempt]] = {}
+    for row in connection.execute(query).mappings():
+        found.setdefault(row["token"], []).append(attempt_from_row(row))
+    return found
 
 
 def load_job(connection: Connection, job: JobId) -> Job:
@@ -408,7 +492,7 @@ def attempts(
 ) -> dict[JobId, list[Attempt]]:
     """Attempts of these jobs, oldest first. One that can't be decoded is left out, and its job noted in `spoilt`."""
     found: dict[JobId, list[Attempt]] = {j: [] for j in jobs}
-    query = select(A).where(A.c.job.in_(list(jobs))).order_by(A.c.job, A.c.number)
+    query = ATTEMPTS.where(A.c.job.in_(list(jobs))).order_by(A.c.job, A.c.number)
     bad = dict[Name, str]()
     for one in decoded(connection, query, [A.c.job, A.c.number], attempt_from_row, bad):
         found[one.job].append(one)
@@ -419,7 +503,7 @@ def attempts(
 
 def ended_since(connection: Connection, at: datetime) -> list[Attempt]:
     """Attempts of all jobs with machines that ended after `at`."""
-    query = select(A).where(~LIVING, A.c.released_at > at.isoformat())
+    query = ATTEMPTS.where(~LIVING, A.c.released_at > at.isoformat())
     return decoded(connection, query, [A.c.job, A.c.number], attempt_from_row)
 
 
@@ -437,13 +521,13 @@ def held_since(connection: Connection, at: datetime) -> list[Held]:
 
 def living_attempts(connection: Connection) -> list[Attempt]:
     """Attempts of all jobs that are not over, oldest first."""
-    query = select(A).where(LIVING).order_by(A.c.planned_at, A.c.job, A.c.number)
+    query = ATTEMPTS.where(LIVING).order_by(A.c.planned_at, A.c.job, A.c.number)
     return decoded(connection, query, [A.c.job, A.c.number], attempt_from_row)
 
 
 def load_attempt(connection: Connection, job: JobId, number: AttemptNumber) -> Attempt:
     """One attempt; raises NotFound."""
-    row = connection.execute(select(A).where(and_(A.c.job == job, A.c.number == number))).mappings().first()
+    row = connection.execute(ATTEMPTS.where(and_(A.c.job == job, A.c.number == number))).mappings().first()
     if row is None:
         raise NotFound(f"job {job!r} has no attempt {number}")
     return attempt_from_row(row)
@@ -455,14 +539,14 @@ def has_attempt(connection: Connection, job: str, number: int) -> bool:
 
 
 def tokens(connection: Connection) -> frozenset[str]:
-    """Launch tokens of attempts that are not over: a machine with another token, however late it appears, is an orphan."""
-    return frozenset(connection.execute(select(A.c.token).where(LIVING)).scalars())
+    """Launch tokens of machines that are not gone: one with another token, however late it appears, is an orphan."""
+    return frozenset(connection.execute(select(M.c.token).where(THERE)).scalars())
 
 
 def attempts_with_machines(connection: Connection) -> dict[str, Attempt]:
-    """Attempts that are not over, by their instance."""
-    found = decoded(connection, select(A).where(A.c.instance.is_not(None), LIVING), [A.c.job, A.c.number], attempt_from_row)
-    return {str(a.instance): a for a in found}
+    """Attempts that are not over, by their instance; of several on one machine the newest."""
+    query = ATTEMPTS.where(M.c.instance.is_not(None), LIVING).order_by(A.c.slot)
+    return {str(a.instance): a for a in decoded(connection, query, [A.c.job, A.c.number], attempt_from_row)}
 
 
 def save_job(connection: Connection, job: Job) -> Job:
@@ -479,9 +563,13 @@ def save_job(connection: Connection, job: Job) -> Job:
 
 
 def save_attempt(connection: Connection, attempt: Attempt) -> Attempt:
-    """Write, guarded by `version`; raises Stale where the row has moved on."""
+    """Write, guarded by `version`; raises Stale where the row has moved on. Of the machine only what became known meanwhile is
+    written."""
     after = replace(attempt, version=attempt.version + 1)
     where = and_(A.c.job == attempt.job, A.c.number == attempt.number, A.c.version == attempt.version)
     if connection.execute(update(A).where(where).values(**attempt_to_row(after))).rowcount != 1:
         raise Stale(f"attempt {attempt.job}/{attempt.number} was changed by somebody else meanwhile")
+    learned = {"instance": after.instance, "public_address": after.public_address}
+    if learned := {name: value for name, value in learned.items() if value}:
+        connection.execute(update(M).where(M.c.token == after.token).values(**learned))
     return after

@@ -50,7 +50,7 @@ class RememberedRows:
         there = connection.execute(query).all()
 
         def read(some: list[Any]) -> Known:
-            query = select(A).where(tuple_(A.c.job, A.c.number).in_(some))
+            query = rows.ATTEMPTS.where(tuple_(A.c.job, A.c.number).in_(some))
             found = decoded(connection, query, [A.c.job, A.c.number], rows.attempt_from_row)
             return {(a.job, a.number): (a.version, a) for a in found}
 

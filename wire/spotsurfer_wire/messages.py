@@ -379,6 +379,7 @@ class Report:
     kept: str = ""  # the final checkpoint behind which the job stands frozen, ready to go on here; "" = none
     writes: list[str] = field(default_factory=list)  # files on shared file systems that it has, or had, open for writing there
     brought_back: str = ""  # what its restore did with such files, in one sentence; "" = nothing
+    machine: str = ""  # token of the machine, if it takes further jobs
     at: str = ""
 
 
@@ -478,3 +479,6 @@ class AgentConfig:
     )
     voucher: str = ""  # opens what user-data leaves out of this, see `store.credentials`; "" = nothing is left out (any more)
     registry_authorities: str = ""  # certificates in PEM that registries are trusted by, besides the machine's own
+    machine: str = ""  # token of the machine, if it takes further jobs, by orders in the store; "" = it goes with this one
+    machine_secret: str = ""  # opens these orders; 64 hexadecimal digits
+    machine_options: dict[str, str] = field(default_factory=dict)  # as `store_options`, with rights to read them

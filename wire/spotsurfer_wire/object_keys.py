@@ -30,6 +30,7 @@ No other code makes keys. ARCHITECTURE.md explains why the store is the meeting 
     access/<job>.<attempt>                       credentials for a machine, sealed for it alone; by the controller, renewed
     access/<job>.<attempt>.once                  what its user-data leaves out, sealed; by the controller, until a report
     jobs/HOMES/<scope>/<ab>/<sha256>             a file, or a tree, of a folder that jobs work in; by the controller
+    machines/<token>/<slot>                      an order for one more agent on a machine that is kept, sealed; create-only
     runtime/<sha256>.tar.gz                      the agent and its interpreter
 """
 
@@ -290,6 +291,16 @@ def handout_key(job: str, attempt: int) -> str:
 def voucher_key(job: str, attempt: int) -> str:
     """Key of what the user-data of one attempt leaves out."""
     return f"access/{job}.{attempt:06d}.once"
+
+
+def orders_prefix(machine: str) -> str:
+    """Folder of the orders for one machine, by its launch token."""
+    return f"machines/{machine}/"
+
+
+def order_slot_key(machine: str, slot: int) -> str:
+    """Key of the order for one slot of a machine."""
+    return f"machines/{machine}/{slot:06d}"
 
 
 def runtime_prefix() -> str:

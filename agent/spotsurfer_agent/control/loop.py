@@ -545,6 +545,7 @@ class Agent:
             self.work.hints.told() if facts.status.state is WorkloadState.RUNNING else Told(),
             self._given.traffic(),
             self.engine.shared(),
+            self.config.machine,
         )
         if self.reporter.want(build(self.state, facts, extras)):
             self.tickers["reporter"].poke()

@@ -39,6 +39,7 @@ class Extras:
     told: Told  # what the job reports of itself
     traffic: Traffic  # with the store
     shared: SharedNews
+    machine: str = ""  # its token, if it is kept
 
 
 def build(state: State, facts: Facts, extras: Extras) -> Report:
@@ -93,6 +94,7 @@ def build(state: State, facts: Facts, extras: Extras) -> Report:
         store_sent_bytes=extras.traffic.sent,
         store_gets=extras.traffic.gets,
         store_puts=extras.traffic.puts,
+        machine=extras.machine,
         near_miss=json_codec.known(NearMiss, memory.near_miss) if memory.near_miss is not None else None,
         writes=list(extras.shared.writes),
         brought_back=extras.shared.brought_back,

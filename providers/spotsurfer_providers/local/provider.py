@@ -40,7 +40,7 @@ from spotsurfer_providers.local.box.records import BoxFolder, BoxRecord, BoxStat
 from spotsurfer_providers.local.box.scenario import load
 from spotsurfer_providers.local.box.supervisor_client import make_box, reap
 from spotsurfer_providers.local.host_checks import check_host
-from spotsurfer_providers.local.object_gateway.server import BUCKET
+from spotsurfer_providers.local.object_gateway.server import BUCKET, Keys
 from spotsurfer_providers.local.settings import LocalSettings
 
 OUTLET_SECONDS = 5.0
@@ -74,6 +74,7 @@ class LocalProvider:
             metadata_dialect="aws",
             billing=(BillingRule(minimum_seconds=60.0, reclaimed_first_hour_free=False),),
             shares_gpus=True,
+            keeps=_store_root(host.store_url) is not None,
         )
 
     # ------------------------------------------------------------ offers
@@ -208,13 +209,14 @@ class LocalProvider:
         except (supervisor_client.NoAnswer, OSError, ValueError, KeyError) as e:
             raise ProviderError(f"{instance} can't be reached: {e}") from e
 
-    def store_access(self, job: str, attempt: int) -> StoreAccess:
-        """A folder as S3 through the box's gateway, which knows job and attempt from the box's tags; others unchanged."""
+    def store_access(self, job: str, attempt: int, machine: str = "") -> StoreAccess:
+        """A folder as S3 through the box's gateway, which knows job and attempt from the box's tags, or from the key if the box
+        is kept for several; others unchanged."""
         if _store_root(self._host.store_url) is None:
             return StoreAccess(self._host.store_url, {})
         options = {
             "endpoint": f"http://{network.CLOUD_ADDRESS}:{network.GATEWAY_PORT}",
-            "access_key_id": f"{job}.{attempt}",
+            "access_key_id": Keys(self._home.gateway_secret(), machine).make(job, attempt) if machine else f"{job}.{attempt}",
             "secret_access_key": "the-link-is-the-credential",
             "region": "us-east-1",
             "virtual_hosted_style_request": "false",

@@ -17,6 +17,7 @@ from spotsurfer.core.scheduling.budgets import Purse
 from spotsurfer.core.scheduling.deadline import MARKETS, Bought, weighed
 from spotsurfer.core.scheduling.interval import Paced, paced
 from spotsurfer.core.scheduling.licences import Licences
+from spotsurfer.core.scheduling.machines import Fleet, keep_seconds, offer_of
 from spotsurfer.core.scheduling.placement import GIB, choose, fits, serves, wrong_gpus
 from spotsurfer.core.scheduling.relocation import cheaper_but_far, with_relocation
 from spotsurfer.core.scheduling.rightsizing import SIZED, of_size
@@ -24,7 +25,7 @@ from spotsurfer.model.actions import Action, Plan, Preview, Rejected, SetWish
 from spotsurfer.model.job import HOLDS, OVER, WAITS, Attempt, AttemptNumber, Job, JobId, JobState, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Market, Offer
-from spotsurfer.model.snapshot import JobSeen, Snapshot
+from spotsurfer.model.snapshot import JobSeen, MachineSeen, Snapshot
 from spotsurfer.ports.policies import Buy, Interval, PauseSeen, Policy, Purchase
 
 # ---- Back-off: a job that crashes its own machines waits longer for each next one, and is held in the end
@@ -145,6 +146,7 @@ class Planner:
         self.bought: dict[JobId, Bought | None] = {}
         self._planned: list[Offer] = []
         self.purse = Purse(snapshot)
+        self.fleet = Fleet(snapshot, now)
         self._chosen: dict[JobId, tuple[Sequence[Offer], Sequence[tuple[Offer, str]]]] = {}
         self._reserved: list[Offer] = []  # of jobs that wait for room: later jobs don't take it
         self.rejected: list[Rejected] = []
@@ -278,6 +280,8 @@ class Planner:
                 self.reject(seen.job.id, "a machine now", bought.why)
                 return None
             ranked, purpose = _as_bought(ranked, bought), f"{purpose}; {bought.why}"
+        if (kept := self.fleet.choose(seen, ranked)) is not None:
+            return self._take(seen, own, offer_of(kept.machine), purpose, kept=kept)
         if ranked:
             return self._take(seen, own, ranked[0], purpose)
         there = ((o, wrong_gpus(seen.image_gpus, o.gpus)) for o in self._offers if fits(seen.job, o))
@@ -401,17 +405,18 @@ class Planner:
             self._chosen[seen.job.id] = [o for o in ranked if o.pool.instance_type not in refused], passed
         return self._chosen[seen.job.id]
 
-    def _take(self, seen: JobSeen, own: Sequence[AttemptView], offer: Offer, purpose: str, move: int = 0) -> Action | None:
+    def _take(
+        self,
+        seen: JobSeen,
+        own: Sequence[AttemptView],
+        offer: Offer,
+        purpose: str,
+        move: int = 0,
+        kept: MachineSeen | None = None,
+    ) -> Action | None:
+        """Plan an attempt on a machine of this offer that is bought, or on `kept`, which is one; None = it can't be had now."""
         job, holder = seen.job.id, holder_of(own)
-        full = hard.no_room_left(self.snapshot, seen, offer, [*self._planned, *self._reserved], self.contest.ways)
-        if full is not None:  # it waits its turn
-            if holder is None:
-                self._reserved.append(offer)
-            for victim in (v for v, way in self.contest.ways.items() if way.to == job):
-                full = f"{victim} of lower priority is suspended for it: {full}"
-            if (other := preemption.suspended_for(seen.attempts)) and job not in self.notes:
-                full = f"suspended for {other} of higher priority, it comes back by itself when there is room: {full}"
-            self.reject(job, f"{offer.market} {offer.pool}", full)
+        if kept is None and self._has_no_room(seen, holder, offer):
             return None
         money = hard.no_money_left(self.snapshot, seen, offer, self._planned)
         if money is not None:
@@ -424,12 +429,30 @@ class Planner:
             return (
                 SetWish(job, None, f"the move failed, the job runs on: {money}", clear_move=True) if move and holder else None
             )
-        self._planned.append(offer)
         self.purse.take(seen.job, offer)
         self.licences.plan(seen.job)
         known = [seen.head.epoch if seen.head is not None else 0, *(c.attempt.number for c in own), *seen.desired_heard]
         number = AttemptNumber(max(known) + 1)  # never a used one: its machine and its fencing would be confused
-        return Plan(job, number, offer, purpose, move)
+        if kept is not None:
+            self.fleet.take(kept, seen)
+            return Plan(job, number, offer, purpose, move, kept.machine.token)
+        self._planned.append(offer)
+        return Plan(job, number, offer, purpose, move, keep_seconds=keep_seconds(seen.job, offer, self.snapshot.limits))
+
+    def _has_no_room(self, seen: JobSeen, holder: AttemptView | None, offer: Offer) -> bool:
+        """Whether the limits leave no room for this machine; then the job waits its turn, and why is noted."""
+        job = seen.job.id
+        full = hard.no_room_left(self.snapshot, seen, offer, [*self._planned, *self._reserved], self.contest.ways)
+        if full is None:
+            return False
+        if holder is None:
+            self._reserved.append(offer)
+        for victim in (v for v, way in self.contest.ways.items() if way.to == job):
+            full = f"{victim} of lower priority is suspended for it: {full}"
+        if (other := preemption.suspended_for(seen.attempts)) and job not in self.notes:
+            full = f"suspended for {other} of higher priority, it comes back by itself when there is room: {full}"
+        self.reject(job, f"{offer.market} {offer.pool}", full)
+        return True
 
 
 def _as_bought(ranked: Sequence[Offer], bought: Bought) -> Sequence[Offer]:
