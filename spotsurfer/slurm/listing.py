@@ -14,6 +14,7 @@ from spotsurfer.slurm.site import Site
 from spotsurfer.slurm.values import JobIds, show_tasks
 from spotsurfer.web.client import NAME_MAX, Client, Json, job_path
 
+FEW = 20  # so many ended jobs are brought home before a list is shown
 DETAILS = "SPOTSURFER_SLURM"  # variable of a job: what Slurm's commands tell of it and the controller does not need
 
 
@@ -73,17 +74,18 @@ class Entry:
 def fetch(site: Site, ended: bool) -> list[Row]:
     """Jobs that the caller may see, oldest first: all, or those that have not ended or are not at home yet.
 
-    What has ended is brought home first, as far as that goes at once.
+    What has ended is brought home first, unless that is much: then the user's courier does it.
     """
     briefs = site.client.get("/v1/brief", ended=ended)["jobs"]
-    going_on = {b["id"] for b in briefs if b["state"] not in ENDED}
-    late = site.home.awaited(site.client) - going_on
-    if late:
-        site.home.deliver(site.client)
-        late = site.home.awaited(site.client) - going_on
-    if late and not ended:
-        every = site.client.get("/v1/brief", ended=True)["jobs"]
-        briefs = [b for b in every if b["state"] not in ENDED or b["id"] in late]
+    awaited = site.home.awaited(site.client) - {b["id"] for b in briefs if b["state"] not in ENDED}
+    late = frozenset[str]()
+    if awaited:
+        every = briefs if ended else site.client.get("/v1/brief", ended=True)["jobs"]
+        late = frozenset(b["id"] for b in every if b["id"] in awaited and b["state"] in ENDED and b["started_at"])
+        if 0 < len(late) <= FEW:
+            site.home.deliver(site.client, sorted(late))
+            late &= site.home.awaited(site.client)
+        briefs = [b for b in every if ended or b["state"] not in ENDED or b["id"] in late]
     rows = [Row(b, site.now, site.partition_of(b), b["id"] not in late) for b in briefs]
     return sorted(rows, key=lambda row: (row.number, row.task if row.task is not None else -1))
 

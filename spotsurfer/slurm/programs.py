@@ -33,11 +33,11 @@ class Folders(Home):
 
         expect(client, [(spec, made)], settle_seconds=settle)
 
-    def deliver(self, client: Client) -> None:
-        """Bring home what has ended."""
+    def deliver(self, client: Client, jobs: Sequence[str]) -> None:
+        """Bring home these ended jobs."""
         from spotsurfer.home import deliver
 
-        deliver(client)
+        deliver(client, jobs)
 
     def awaited(self, client: Client) -> frozenset[str]:
         """Ids of jobs of which something is to come home."""

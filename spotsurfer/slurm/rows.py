@@ -123,7 +123,7 @@ class Row:
             return f"RaisedSignal:{self.exit[2:]}({_signal_words(int(self.exit[2:]))})" if signalled else BY_ITS_END[state]
         if b["wish"] == "hold" or b["state"] == "held":
             return "JobHeldUser"
-        waits = b.get("waits_for", "")
+        waits = "licences" if "licence" in b["reason"] else b["waits_for"]
         return WAITS.get(waits) or ("Resources" if b.get("machine") or b["phase"] != "queued" else "Priority")
 
     @property

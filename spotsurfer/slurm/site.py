@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -30,8 +30,8 @@ class Home:
     def expect(self, client: Client, spec: JobSpec, made: Json, settle: float = 0.0) -> None:
         """Note what was submitted, and the controller's answer, so that files and output come home."""
 
-    def deliver(self, client: Client) -> None:
-        """Bring home what has ended, unless another process is at it."""
+    def deliver(self, client: Client, jobs: Sequence[str]) -> None:
+        """Bring home these ended jobs, unless another process is at it."""
 
     def awaited(self, client: Client) -> frozenset[str]:  # noqa: ARG002
         """Ids of jobs of which something is to come home."""

@@ -63,7 +63,7 @@ def _follow(site: Site, made: Json, batch: Batch) -> int:
                 break
         if ended:
             while made["job"] in site.home.awaited(site.client):
-                site.home.deliver(site.client)
+                site.home.deliver(site.client, [made["job"]])
                 time.sleep(LOOK_SECONDS / 5)
             made["machine"] = next((a["instance"] for a in reversed(view["attempts"]) if a["instance"]), "")
             return _code(view)

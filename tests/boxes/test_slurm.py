@@ -88,3 +88,30 @@ def test_wait_failure_and_cancel(world: Fleet, shell: Shell) -> None:
     shell(f"scancel {number}")
     world.wait(lambda: shell(f"sacct -n -X -P -j {number} -o State").startswith("CANCELLED by"), "its end")
     assert shell("srun -Q sh -c 'echo out; exit 4'", code=4) == "out\n"
+
+
+def test_an_array_a_time_limit_and_a_signal(world: Fleet, shell: Shell) -> None:
+    (shell.home / "in.txt").write_text("input")
+    number = shell(
+        "sbatch --parsable --hold --array=1-4%2 --wrap 'cat in.txt; echo $SLURM_ARRAY_TASK_ID > made$SLURM_ARRAY_TASK_ID'"
+    )
+    number = number.strip()
+    assert shell(f"squeue -h -j {number} -o '%i %t %r'").split() == [f"{number}_[1-4%2]", "PD", "JobHeldUser"]
+    shell(f"scancel {number}_4")
+    shell(f"scontrol release {number}")
+    after = shell(f"sbatch --parsable -d afterok:{number}_1:{number}_3 --wrap 'cat made1 made3'").strip()
+    world.wait(lambda: shell(f"squeue -h -j {number},{after}") == "", "its end")
+    found = shell(f"sacct -n -X -P -j {number} -o JobID,State").split("\n")
+    assert [f"{number}_{n}|COMPLETED" for n in (1, 2, 3)] == found[:3]
+    assert found[3].startswith(f"{number}_4|CANCELLED by")
+    assert [(shell.home / f"made{n}").read_text() for n in (1, 2, 3)] == ["1\n", "2\n", "3\n"]
+    assert [(shell.home / f"slurm-{number}_{n}.out").read_text() for n in (1, 2, 3)] == ["input"] * 3
+    assert (shell.home / f"slurm-{after}.out").read_text() == "1\n3\n"
+    trap = "trap 'echo got it; exit 6' USR1; echo ready; while :; do sleep 0.2; done"
+    signalled = shell(f'sbatch --parsable -o trap.txt --wrap "{trap}"').strip()
+    world.wait(lambda: (shell.home / "trap.txt").exists() and "ready" in (shell.home / "trap.txt").read_text(), "its output")
+    shell(f"scancel --signal=USR1 {signalled}")
+    world.wait(lambda: shell(f"sacct -n -X -P -j {signalled} -o State,ExitCode").strip() == "FAILED|6:0", "its end")
+    assert (shell.home / "trap.txt").read_text().splitlines()[-1] == "got it"  # its `sleep` got the signal, too
+    limited = shell("sbatch --parsable -t 1 --wrap 'sleep 300'").strip()
+    world.wait(lambda: shell(f"sacct -n -P -j {limited} -o State").split() == ["TIMEOUT", "CANCELLED"], "its end", 150)

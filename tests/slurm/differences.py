@@ -25,6 +25,7 @@ def _shown(lines: tuple[str, ...]) -> str:
 
 
 CONFIGURATION = "sbatch: error: Batch job submission failed: Requested node configuration is not available"
+NO_FOLDER = "slurmstepd: error: couldn't chdir to `/no/such/folder': No such file or directory: going to /tmp instead"
 DIFFERENCES = (
     Difference(
         "08-array-cancel",
@@ -82,6 +83,7 @@ DIFFERENCES = (
         ("   AccrueTime=TIME",),
         "The controller does not record when a job that was held began to gain priority.",
     ),
+    Difference("32-folders", (NO_FOLDER,), (), "Slurm says it twice: for the job and for its script."),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ RUNS = {"state": "active", "started_at": BEGUN}
         (brief(waits_for="never"), "PENDING", "DependencyNeverSatisfied", "0:0"),
         (brief(waits_for="begin"), "PENDING", "BeginTime", "0:0"),
         (brief(waits_for="array"), "PENDING", "JobArrayTaskLimit", "0:0"),
-        (brief(waits_for="licences"), "PENDING", "Licenses", "0:0"),
+        (brief(reason="it waits for 1 of 2 licences vcs"), "PENDING", "Licenses", "0:0"),
         (brief(**RUNS, phase="running", machine="i-1"), "RUNNING", "None", "0:0"),
         (brief(**RUNS, phase="queued"), "RUNNING", "None", "0:0"),  # its machine was reclaimed
         (brief(**RUNS, wish="hold", phase="held"), "SUSPENDED", "None", "0:0"),
@@ -93,9 +94,22 @@ class Late(Home):
     def awaited(self, client: Client) -> frozenset[str]:
         return frozenset() if self.there else frozenset({"late"})
 
-    def deliver(self, client: Client) -> None:
+    def deliver(self, client: Client, jobs: Sequence[str]) -> None:
         self.tried += 1
         self.there = self.comes
+
+
+class Many(Home):
+    """These are awaited."""
+
+    def __init__(self, jobs: list[str]) -> None:
+        self.jobs, self.asked = jobs, list[str]()
+
+    def awaited(self, client: Client) -> frozenset[str]:
+        return frozenset(self.jobs)
+
+    def deliver(self, client: Client, jobs: Sequence[str]) -> None:
+        self.asked += jobs
 
 
 def a_site(client: Client, home: Home | None = None) -> Site:
@@ -108,7 +122,18 @@ def test_what_has_ended_is_brought_home_before_it_is_shown(comes: bool) -> None:
     rows = fetch(a_site(client, home), ended=False)
     assert home.tried == 1
     assert [(r.number, r.state) for r in rows] == [(5, "PENDING")] + ([] if comes else [(6, "COMPLETING")])
-    assert client.asked == [False] if comes else [False, True]
+    assert client.asked == [False, True]
+
+
+def test_what_never_began_or_is_much_is_not_brought_home_before_a_list_is_shown() -> None:
+    much = Many([f"j{n}" for n in range(30)] + ["never"])
+    briefs = [ended("succeeded", 0, id=f"j{n}", number=n) for n in range(30)] + [
+        brief(id="never", state="cancelled", ended_at=BEGUN)
+    ]
+    rows = fetch(a_site(Played(briefs), much), ended=True)
+    assert much.asked == []
+    assert [r.state for r in rows if r.id != "never"] == ["COMPLETING"] * 30
+    assert next(r.state for r in rows if r.id == "never") == "CANCELLED"
 
 
 def tasks(*numbers: int, **changes: Any) -> list[dict[str, Any]]:
@@ -147,11 +172,17 @@ def test_ten_thousand_tasks_are_one_line(monkeypatch: pytest.MonkeyPatch) -> Non
     assert found == ["7_[0-9999%2] PD Priority"]
 
 
-def test_nothing_heavy_is_loaded() -> None:
-    modules = ", ".join(f"spotsurfer.slurm.{name}" for name in programs.PROGRAMS)
-    text = f"import sys, spotsurfer.slurm.programs, {modules}; sys.exit(str(sorted({HEAVY!r} & set(sys.modules)) or ''))"
+@pytest.mark.parametrize(
+    ("program", "heavy"),
+    [
+        (name, HEAVY - {"spotsurfer_wire"} if name in ("sbatch", "srun") else HEAVY) for name in programs.PROGRAMS
+    ],  # they send folders
+)
+def test_nothing_heavy_is_loaded(program: str, heavy: set[str]) -> None:
+    load = f"import sys, spotsurfer.slurm.programs, spotsurfer.slurm.{program}"
+    text = f"{load}; sys.exit(str(sorted({heavy!r} & set(sys.modules))))"
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, timeout=60)
-    assert done.stderr.strip() == ""
+    assert done.stderr.strip() == "[]"
 
 
 def test_install_writes_all_programs_and_leaves_others_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

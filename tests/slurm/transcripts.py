@@ -19,6 +19,7 @@ NODES = ("localhost", "node-1")
 PLAIN: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\b"), "TIME"),
     (re.compile(r"\b[A-Z][a-z]{2} [A-Z][a-z]{2} \d\d \d\d:\d\d:\d\d \d{4}\b"), "DATE"),
+    (re.compile(r"\bslurmstepd-[\w.-]+:"), "slurmstepd:"),  # one of several on a host says which
     (re.compile(r"\bScheduler=\w+"), "Scheduler=ANY"),
     (re.compile(r"\bSid=(\S+):\d+"), r"Sid=\1:N"),
     (re.compile(r"\b00:00:0\d\b"), "00:00:00"),

@@ -36,7 +36,7 @@ from spotsurfer.model.snapshot import Limits
 from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.clock import Clock
 from spotsurfer.ports.service import Moment, NewJob
-from spotsurfer.state import dependencies, timeline
+from spotsurfer.state import dependencies, many_tasks, timeline
 from spotsurfer.state import jobs as rows
 
 GIB = 1 << 30
@@ -152,6 +152,8 @@ class Submission:
             dependencies.add(connection, waits)
             told = [Moment(now, job.id, None, str(Kind.SUBMITTED), _said(job.spec)) for job, _ in waits]
             timeline.add_many(connection, told)
+            for id in [id for id, one in jobs.items() if one.held and one.spec.array]:
+                many_tasks.hold(connection, rows.Selection(array=id), now)
         return made
 
     def _store_one(self, owner: str, id: JobId, new: NewJob, bag: bytes | None) -> None:
