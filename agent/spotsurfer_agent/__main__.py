@@ -18,7 +18,7 @@ from spotsurfer_wire.json_codec import ProtocolError
 from spotsurfer_wire.messages import AgentConfig
 
 from spotsurfer_agent import __version__
-from spotsurfer_agent.control import respawn
+from spotsurfer_agent.control import keeper, respawn
 from spotsurfer_agent.host import shim_protocol
 
 log = logging.getLogger("spotsurfer_agent")
@@ -46,22 +46,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.switch is not None:
         return _switch(options.base, options.switch)
     try:
-        config = json_codec.decode(AgentConfig, options.config.read_bytes())
+        waits = options.slot is not None and not options.config.exists()
+        config = json_codec.decode(AgentConfig, (options.base / keeper.MACHINE if waits else options.config).read_bytes())
     except (OSError, ProtocolError) as e:
         log.error("the configuration %s can't be used: %s", options.config, e)
         return respawn.UNFIT
     if options.redeem:
         return _redeem(options.base, config)
     if options.respawn:
-        return _respawn(options, config)
+        return _keep(options, config) if config.machine and options.slot is None else _respawn(options, config)
+    return _run(options, config, waits=waits)
+
+
+def _run(options: argparse.Namespace, config: AgentConfig, *, waits: bool) -> int:
+    """The agent itself. `waits`: its order is yet to come."""
     # Imported here: the respawner lives as long as the machine and needs none of these modules, which take 40 MB.
     from spotsurfer_wire import crypto
 
-    from spotsurfer_agent.control import process
+    from spotsurfer_agent.control import orders, process
     from spotsurfer_agent.control.notices import UnknownDialect, make_dialect
 
+    beat = respawn.beater()
+    if waits:
+        order = orders.wait_for(config, options.slot, options.config, beat)
+        if order is None:
+            return respawn.OVER
+        config = order
     try:
-        over = process.run(options.base, config, make_dialect(config.metadata_dialect, config.metadata_url))
+        over = process.run(options.base, config, make_dialect(config.metadata_dialect, config.metadata_url), beat)
     except (crypto.WrongKey, UnknownDialect) as e:
         log.error("the configuration %s can't be used: %s", options.config, e)
         return respawn.UNFIT
@@ -78,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--base", type=Path, default=Path("/var/lib/spotsurfer"), help="the agent's folder on this machine")
     parser.add_argument("--power-off", help="command that ends this machine (default: as its process 1 wants it)")
     parser.add_argument("--respawn", action="store_true", help="keep an agent of the current runtime running")
+    parser.add_argument("--slot", type=int, help="number of this slot of the machine; it gets its configuration by an order")
     parser.add_argument("--redeem", action="store_true", help="fetch what user-data left out of the configuration")
     parser.add_argument(
         "--switch", type=Path, metavar="RUNTIME", help="go over to the runtime unpacked there, under a running job"
@@ -89,6 +102,7 @@ def _respawn(options: argparse.Namespace, config: AgentConfig) -> int:
     program = options.base / "runtime" / "current" / "bin" / "spotsurfer-agent"
     command = [str(program), "--config", str(options.config), "--base", str(options.base)]
     command += ["--power-off", options.power_off] if options.power_off is not None else []
+    command += ["--slot", str(options.slot)] if options.slot is not None else []
     plan = respawn.Plan(
         command,
         stall_seconds=config.lease_seconds / 2,
@@ -97,10 +111,27 @@ def _respawn(options: argparse.Namespace, config: AgentConfig) -> int:
         pid_file=options.base / "agent.pid",
         job=options.base / "job" / shim_protocol.STARTED,
     )
-    keeper = respawn.Respawner(plan)
-    signal.signal(signal.SIGTERM, lambda *_: keeper.leave())
-    signal.signal(signal.SIGINT, lambda *_: keeper.leave())
-    return keeper.run()
+    return _run_until_told(respawn.Respawner(plan))
+
+
+def _keep(options: argparse.Namespace, config: AgentConfig) -> int:
+    """Keep the machine for one job after the other. In a slot, what ends the machine ends the slot."""
+    program = options.base / "runtime" / "current" / "bin" / "spotsurfer-agent"
+    command = [str(program), "--respawn", "--config", str(options.config), "--base", str(options.base), "--slot"]
+    ways = keeper.MachineWays(lambda: _power_off(options.power_off), _enter_slot_network)
+    return _run_until_told(keeper.Keeper(options.base, config, command, ways))
+
+
+def _enter_slot_network(slot: int) -> None:
+    from spotsurfer_agent.host import slot_network
+
+    slot_network.enter(slot)
+
+
+def _run_until_told(one: respawn.Respawner | keeper.Keeper) -> int:
+    signal.signal(signal.SIGTERM, lambda *_: one.leave())
+    signal.signal(signal.SIGINT, lambda *_: one.leave())
+    return one.run()
 
 
 def _redeem(base: Path, config: AgentConfig) -> int:

@@ -33,6 +33,8 @@ TABLE = {
     "spotsurfer.cli.commands.job_control": {
         "checkpoint": "Save the job while it runs on.",
         "move": "Take the job to another machine; if that fails it runs on where it is.",
+        "signal": "Send a signal to the processes of a job that runs.",
+        "wait": "Wait until a job, or all tasks of an array, have ended; 16 if one failed, 41 if it is held.",
         "suspend": "Save jobs, give their machines back, keep them in storage until `resume`.",
         "resume": "Let suspended or held jobs go on; with --from, any job from a checkpoint of your choice.",
         "priority": "Change how much the job counts: where limits leave no room for all, a higher one suspends a lower one.",
@@ -41,6 +43,7 @@ TABLE = {
     "spotsurfer.cli.commands.budget": {
         "budget": "Say what one job may cost (JOB USD), or all of an owner, a tag, a project together: list, set, remove."
     },
+    "spotsurfer.cli.commands.licences": {"licences": "Show pools of licences: how many there are, who has them, who waits."},
     "spotsurfer.cli.commands.checkpoints": {
         "checkpoints": "List a job's checkpoints: what is proven, what is kept and why.",
         "protect": "Keep a checkpoint whatever the rules of retention say.",

@@ -326,6 +326,7 @@ STEPS: dict[E, Saying] = {
     E.WORKLOAD_EXITED: _always("Its command ended there", inner=True),
     E.SILENT: _always("No news from the machine, which is given up"),
     E.TERMINATE_CALLED: _withdrawn,
+    E.SLOT_EMPTY: _always("Has left its machine, which is kept", inner=True),
 }
 
 
@@ -358,6 +359,7 @@ KINDS: dict[str, Saying] = {
     Kind.THAWED: _only("Goes on: its machine knows that the job is still its own"),
     Kind.NEAR_MISS: _always("Almost out of memory"),
     Kind.OUT_OF_MEMORY: _always("Out of memory"),
+    Kind.BROUGHT_BACK: _plain,
     Kind.STUCK: lambda text, data: Said(_because("Makes no progress" if data.get("stuck") else "Is stuck no more", text)),
     Kind.BUDGET: _plain,
     Kind.PROVEN: _plain_inner,
@@ -366,6 +368,7 @@ KINDS: dict[str, Saying] = {
     Kind.REHEARSED: _plain,
     Kind.ENDED: _ended,
     Kind.HOOK: _users("The command for its end"),
+    Kind.MACHINE: _always("A machine that nobody used was ended"),
     Kind.SWEPT: _always("A machine without a job was ended"),
     Kind.ALERT: lambda text, data: Said(_because("Trouble", text), inner=data.get("error_kind") in TOLD_BY_STEP),
     Kind.CONTROLLER: _always("The controller"),

@@ -7,10 +7,10 @@ action again, and a token or nonce makes the second time harmless.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from spotsurfer_wire import head_log, json_codec, object_keys
 from spotsurfer_wire.head_log import Appended
@@ -27,9 +27,12 @@ from spotsurfer.model.actions import (
     Ask,
     Close,
     EndJob,
+    EndMachine,
     GiveBack,
     Grant,
     Launch,
+    Leave,
+    MachineGone,
     Mark,
     Pace,
     Plan,
@@ -58,10 +61,11 @@ from spotsurfer.model.job import (
     Wish,
     launch_token,
 )
-from spotsurfer.model.state_machine import ATTEMPT, AttemptEvent, JobEvent
+from spotsurfer.model.machine import MachineState
+from spotsurfer.model.state_machine import ATTEMPT, MACHINE, AttemptEvent, JobEvent, MachineEvent
 from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.clock import Clock
-from spotsurfer.ports.provider import InstanceView, LaunchPlan
+from spotsurfer.ports.provider import KEPT_TAG, InstanceView, LaunchPlan
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import budgets, journal, observations, timeline
 from spotsurfer.state import jobs as rows
@@ -71,8 +75,32 @@ UNKNOWN_MAX = 5  # inconclusive answers before an order is given up
 Effect = Callable[[Connection], tuple[str, Callable[[], None] | None]]  # writes rows; its second result runs after the commit
 InstanceOf = Callable[[str, InstanceId | None], InstanceView | None]
 UserData = Callable[[Attempt], str]
+
+
+class Orders(Protocol):
+    """Sealed orders for one more agent on a machine that is kept."""
+
+    def of(self, attempt: Attempt) -> bytes:
+        """The order for this attempt."""
+        ...
+
+    def void(self, attempt: Attempt) -> bytes:
+        """The order by which nothing comes in this attempt's slot."""
+        ...
+
+
 # Called inside the transaction that ends or holds a job; the function it returns runs after the commit.
 OnEnd = Callable[[Connection, Job], Callable[[], None] | None]
+
+
+class NoOrders:
+    """For a controller that keeps no machine."""
+
+    def of(self, attempt: Attempt) -> bytes:
+        """Never asked for."""
+        raise NotImplementedError(attempt.token)
+
+    void = of
 
 
 @dataclass
@@ -88,6 +116,8 @@ class Apply:
     user_data: UserData
     on_end: OnEnd
     instance_of: InstanceOf
+    ready: Callable[[Job], None] = lambda _: None  # what its machines are told lies in the store
+    orders: Orders = field(default_factory=NoOrders)
     launched: Callable[[], None] = lambda: None  # a machine was ordered, and its row says so
     spent: Callable[[JobId], int | None] = lambda _: None  # cost of a job so far, micro-dollars; None = not known
     nudge: Callable[[Attempt], None] = lambda _: None  # something new lies in the store for its agent
@@ -122,7 +152,7 @@ class Apply:
     def _effect(self, action: Action, rejected: Sequence[Rejected]) -> Effect:
         """Perform the external effect and return the function that records it."""
         handlers: dict[type, Callable[[Any], Effect]] = {
-            Plan: lambda a: lambda c: (self._plan(c, a, rejected), None),
+            Plan: lambda a: self._planned(a, rejected),
             Launch: self._launch,
             Grant: self._grant,
             GiveBack: self._give_back,
@@ -130,6 +160,9 @@ class Apply:
             Pace: self._pace,
             Mark: lambda a: lambda c: (self._mark(c, a), None),
             Terminate: self._terminate,
+            Leave: self._leave,
+            EndMachine: self._end_machine,
+            MachineGone: lambda a: lambda c: (self._machine_gone(c, a), None),
             Recall: lambda a: lambda c: (self._recall(c, a), None),
             Close: self._close,
             EndJob: lambda a: lambda c: self._end(c, a),
@@ -152,6 +185,12 @@ class Apply:
         return text
 
     def _step(self, c: Connection, before: Attempt, event: AttemptEvent, reason: str, **changes: object) -> Attempt:
+        """Record an edge, and what it means for the machine."""
+        saved = self._edge(c, before, event, reason, changes)
+        self._of_machine(c, saved, event)
+        return saved
+
+    def _edge(self, c: Connection, before: Attempt, event: AttemptEvent, reason: str, changes: Mapping[str, object]) -> Attempt:
         view = self.instance_of(before.token, before.instance)
         seen = None if view is None else effects.machine_seen(view)
         now = self.clock.now()
@@ -166,28 +205,55 @@ class Apply:
         self._say(c, Kind.ATTEMPT, saved, f"{event}: {reason}" if reason else str(event), **data)
         return saved
 
+    def _of_machine(self, c: Connection, attempt: Attempt, event: AttemptEvent) -> None:
+        """Record what an attempt's event means for its machine."""
+        machine, now = rows.load_machine(c, attempt.token), self.clock.now()
+        after = effects.machine_after(machine, attempt, event, now)
+        if event is AttemptEvent.SLOT_EMPTY and not rows.is_used(c, machine.token):
+            after = replace(after, idle_since=now)
+        if after != machine:
+            rows.save_machine(c, after)
+
+    def _planned(self, action: Plan, rejected: Sequence[Rejected]) -> Effect:
+        with self.engine.connect() as connection:
+            self.ready(rows.load_job(connection, action.job))
+        return lambda c: (self._plan(c, action, rejected), None)
+
     def _plan(self, c: Connection, action: Plan, rejected: Sequence[Rejected]) -> str:
-        now = self.clock.now()
-        attempt = effects.planned(action, self.family, self.lease_seconds, now)
+        now, job = self.clock.now(), rows.load_job(c, action.job)
+        if job.state not in (JobState.QUEUED, JobState.ACTIVE):
+            raise rows.Stale(f"job {job.id} was ended or suspended with others of its array meanwhile")
+        machine = rows.load_machine(c, action.machine) if action.machine else None
+        attempt = effects.planned(action, self.family, self.lease_seconds, now, machine)
+        owner = self._begin(c, action).owner
+        if machine is None:
+            rows.add_machine(c, effects.bought(action, attempt, owner))
+        elif machine.state is not MachineState.UP:
+            raise rows.Stale(f"machine {machine.token} is {machine.state} by now")
+        else:
+            rows.save_machine(c, replace(machine, slots=machine.slots + 1, idle_since=None))
         rows.add_attempt(c, attempt)
-        self._begin(c, action)
         price = attempt.price_usd_micros_per_hour
         text = f"{attempt.market} {attempt.pool}: {action.reason}"
         others = effects.passed_over(rejected) or None
         return self._say(c, Kind.PLANNED, attempt, text, usd_micros_per_hour=price, market=str(attempt.market), rejected=others)
 
-    def _begin(self, c: Connection, action: Plan | Recall) -> None:
+    def _begin(self, c: Connection, action: Plan | Recall) -> Job:
         """The job has an attempt now."""
         job = rows.load_job(c, action.job)
         if job.state is JobState.QUEUED:
             rows.save_job(c, effects.job_after(job, JobEvent.ATTEMPT_PLANNED, action.reason, None, self.clock.now()))
+        return job
 
     def _launch(self, action: Launch) -> Effect:
         a = attempt = self._load(action.job, action.attempt)
+        if attempt.slot:
+            return self._order(attempt)
         tags = {  # the same for every controller of the family: a repeated order may not differ from the first
             "spotsurfer:family": self.family,
             "spotsurfer:job": a.job,
             "spotsurfer:attempt": str(a.number),
+            **({KEPT_TAG: "yes"} if self.is_kept(a) else {}),
         }
         try:
             view = self.clouds.at(a.pool.provider).launch(LaunchPlan(a.token, a.pool, a.market, self.user_data(a), tags))
@@ -202,6 +268,22 @@ class Apply:
             return lambda c: (self._refused(c, attempt, error, why), None)
         self._unknown.pop(attempt.token, None)
         return lambda c: (self._launched(c, attempt, view), self.launched)
+
+    def _order(self, attempt: Attempt) -> Effect:
+        """Order one more agent on a machine that runs. An order that is there already is this one, before a crash."""
+        self.store.create(object_keys.order_slot_key(attempt.token, attempt.slot), self.orders.of(attempt))
+
+        def record(c: Connection) -> tuple[str, Callable[[], None]]:
+            saved = self._step(c, attempt, AttemptEvent.LAUNCH_ACCEPTED, "", launched_at=self.clock.now())
+            said = self._say(c, Kind.LAUNCHED, saved, f"{saved.instance}, which is kept, in slot {saved.slot}")
+            return said, self.launched
+
+        return record
+
+    def is_kept(self, attempt: Attempt) -> bool:
+        """Whether the attempt's machine takes further jobs."""
+        with self.engine.connect() as c:
+            return rows.is_kept(c, attempt.token)
 
     def _given_up(self, attempt: Attempt, error: ProviderError) -> bool:
         """Whether the order was repeated often enough. Throttling and bad credentials say nothing about the order itself."""
@@ -235,30 +317,34 @@ class Apply:
             with self.engine.connect() as connection:
                 job = rows.load_job(connection, action.job)
             self.follow(job)
-        head = self._granting(action, f"grant-{attempt.token}")
+        head = self._granting(action, f"grant-{self._own_token(attempt)}")
         if log.append(head) is Appended.LOST:
             return lambda _: ("the head moved meanwhile: decided again", None)
 
         def record(c: Connection) -> tuple[str, Callable[[], None]]:
-            changes = {"from_checkpoint": head.checkpoint, "head_number": head.number}
+            asked = rows.load_job(c, action.job).signals_asked  # those were for processes that do not run here
+            changes = {"from_checkpoint": head.checkpoint, "head_number": head.number, "signals_told": asked}
             saved = self._step(c, attempt, AttemptEvent.EPOCH_GRANTED, action.reason, **changes)
             said = self._say(c, Kind.GRANTED, saved, f"owns the job, {action.reason}", checkpoint=head.checkpoint)
             return said, lambda: self.nudge(attempt)
 
         return record
 
+    def _own_token(self, attempt: Attempt) -> str:
+        """The attempt's own, whatever machine it is on: by it an entry of the head log is recognised when it is repeated."""
+        return launch_token(self.family, attempt.job, attempt.number)
+
     def _granting(self, action: Grant | GiveBack, nonce: str) -> Head:
-        saved = (e for e in reversed(self.heads.log(action.job).entries) if e.checkpoint == action.checkpoint)
-        cpu_seconds = next((e.cpu_seconds for e in saved if action.checkpoint), 0.0)
+        made = head_log.commit_of(self.heads.log(action.job).entries, action.checkpoint)
         place = head_log.Place(action.after + 1, nonce, self.clock.now().isoformat())
-        return head_log.granted(place, action.attempt, action.checkpoint, action.sequence, cpu_seconds)
+        return head_log.granted(place, action.attempt, action.checkpoint, action.sequence, made)
 
     def _give_back(self, action: GiveBack) -> Effect:
         """Withdraw the order to drain first: otherwise the attempt drains again as soon as it has the job."""
         attempt = self._load(action.job, action.attempt)
         asked = replace(attempt, desired_want=str(Want.RUN), desired_sequence=attempt.desired_sequence + 1)
         self._tell(asked, Want.RUN, action.reason)
-        head = self._granting(action, f"back-{attempt.token}")
+        head = self._granting(action, f"back-{self._own_token(attempt)}")
         if self.heads.log(action.job).append(head) is Appended.LOST:
             return lambda _: ("the head moved meanwhile: decided again", None)
 
@@ -276,6 +362,8 @@ class Apply:
         partial = max(action.partial, attempt.desired_partial)
         changes = {"desired_want": action.want, "desired_save": action.save_at_least, "desired_partial": partial}
         changes |= {"desired_sequence": attempt.desired_sequence + 1, "gave_way_to": action.gives_way_to}
+        if action.signal:
+            changes |= {"signals_told": action.signal_number, "signal": action.signal}
         told = replace(attempt, **changes)  # type: ignore[arg-type]
         self._tell(told, Want(action.want), action.reason, action.seconds_left, keep=action.keep)
 
@@ -310,7 +398,10 @@ class Apply:
 
     def _tell(self, a: Attempt, want: Want, why: str, seconds_left: float | None = None, *, keep: bool = False) -> None:
         """Write the agent's orders to its desired object in the store."""
-        told = Desired(a.desired_sequence, want, a.desired_save, seconds_left, why, a.desired_partial, a.pace_seconds, keep)
+        told = Desired(
+            *(a.desired_sequence, want, a.desired_save, seconds_left, why, a.desired_partial, a.pace_seconds, keep),
+            *(a.signals_told, a.signal),
+        )
         self.store.put(object_keys.desired_key(a.job, a.number), json_codec.encode(told))
 
     def _mark(self, c: Connection, action: Mark) -> str:
@@ -354,12 +445,57 @@ class Apply:
 
         return record
 
+    def _leave(self, action: Leave) -> Effect:
+        """Tell the agent to end, or have no agent come if its order was not written. The machine stays."""
+        attempt = self._load(action.job, action.attempt)
+        changes: dict[str, object] = {"gave_way_to": action.gives_way_to} if action.gives_way_to else {}
+        if attempt.state is AttemptState.PLANNED:
+            void = self.orders.void(attempt)
+            if not self.store.create(object_keys.order_slot_key(attempt.token, attempt.slot), void):
+                changes |= {"launched_at": self.clock.now()}  # a crash came between the order and its record
+        if attempt.state not in (AttemptState.FINISHED, AttemptState.PLANNED) or "launched_at" in changes:
+            told = replace(attempt, desired_want=str(Want.STOP), desired_sequence=attempt.desired_sequence + 1)
+            self._tell(told, Want.STOP, action.reason)
+            changes |= {"desired_want": told.desired_want, "desired_sequence": told.desired_sequence}
+
+        def record(c: Connection) -> tuple[str, Callable[[], None]]:
+            self._edge(c, attempt, AttemptEvent.TERMINATE_CALLED, action.reason, changes)
+            return f"leave: {action.reason}", lambda: self.nudge(attempt)
+
+        return record
+
+    def _end_machine(self, action: EndMachine) -> Effect:
+        with self.engine.connect() as connection:
+            machine = rows.load_machine(connection, action.machine)
+        if machine.instance is not None:
+            self.clouds.at(machine.pool.provider).terminate(machine.instance)
+
+        def record(c: Connection) -> tuple[str, None]:
+            if MachineEvent.END_ORDERED in MACHINE[machine.state]:
+                now = self.clock.now()
+                rows.save_machine(c, effects.machine_moved(machine, MachineEvent.END_ORDERED, action.reason, now))
+                self._say(c, Kind.MACHINE, None, f"{machine.instance} is ended: {action.reason}", instance=machine.instance)
+            return f"end machine: {action.reason}", None
+
+        return record
+
+    def _machine_gone(self, c: Connection, action: MachineGone) -> str:
+        machine = rows.load_machine(c, action.machine)
+        view = self.instance_of(machine.token, machine.instance)
+        ended = view.ended_at if view is not None else None
+        rows.save_machine(c, effects.machine_moved(machine, MachineEvent.GONE, action.reason, self.clock.now(), at=ended))
+        with suppress(StoreError):  # leftover orders open for nobody any more
+            self.store.delete([x.key for x in self.store.list(object_keys.orders_prefix(machine.token))])
+        return f"machine gone: {action.reason}"
+
     def _recall(self, c: Connection, action: Recall) -> str:
         log = self.heads.log(action.job)
         grant = _grant_of(log.entries, action.attempt)
-        token = launch_token(self.family, action.job, action.attempt)
-        now = self.clock.now()
+        own = launch_token(self.family, action.job, action.attempt)
+        token, now = action.machine or own, self.clock.now()
         attempt = effects.recalled(action, grant, token, self.instance_of(token, None), self.lease_seconds, now)
+        if action.machine and not rows.is_kept(c, token):
+            rows.add_machine(c, effects.machine_recalled(attempt))
         rows.add_attempt(c, attempt)
         self._begin(c, action)
         return self._say(c, Kind.PLANNED, attempt, action.reason, market=str(attempt.market))
@@ -373,7 +509,13 @@ class Apply:
 
     def _end(self, c: Connection, action: EndJob) -> tuple[str, Callable[[], None] | None]:
         job = rows.load_job(c, action.job)
-        saved = rows.save_job(c, effects.job_after(job, action.event, action.reason, action.exit_code, self.clock.now()))
+        saved = rows.save_job(
+            c,
+            replace(
+                effects.job_after(job, action.event, action.reason, action.exit_code, self.clock.now()),
+                ended_by=action.ended_by,
+            ),
+        )
         data = {"state": str(saved.state), "exit_code": saved.exit_code, "usd_micros": self.spent(saved.id)}
         if saved.state is JobState.HELD:  # by its user, or for them: nobody needs to be told
             data["asked"] = saved.reason == ASKED or saved.held_by is HeldBy.IDLE

@@ -10,9 +10,10 @@ from spotsurfer_wire.messages import Head
 
 from spotsurfer.model.actions import Plan, Recall, Rejected
 from spotsurfer.model.job import Attempt, AttemptState, Job, JobState, Wish, launch_token
+from spotsurfer.model.machine import GONE, Machine, MachineState, machine_of
 from spotsurfer.model.market import Market, Pool
 from spotsurfer.model.snapshot import InstanceSeen
-from spotsurfer.model.state_machine import ATTEMPT, JOB, AttemptEvent, JobEvent, advance
+from spotsurfer.model.state_machine import ATTEMPT, JOB, MACHINE, OF_ATTEMPT, AttemptEvent, JobEvent, MachineEvent, advance
 from spotsurfer.ports.provider import InstanceState, InstanceView
 from spotsurfer.store.head_logs import written_at
 
@@ -47,8 +48,8 @@ def passed_over(rejected: Sequence[Rejected]) -> str:
     return "; ".join([*told[:ALTERNATIVES], *more])
 
 
-def planned(plan: Plan, family: str, lease_seconds: float, now: datetime) -> Attempt:
-    """The row of a new attempt."""
+def planned(plan: Plan, family: str, lease_seconds: float, now: datetime, on: Machine | None = None) -> Attempt:
+    """The row of a new attempt; `on`: in the next slot of this machine, else on one that is bought."""
     offer = plan.offer
     return Attempt(
         job=plan.job,
@@ -59,7 +60,9 @@ def planned(plan: Plan, family: str, lease_seconds: float, now: datetime) -> Att
         market=offer.market,
         price_usd_micros_per_hour=offer.price_usd_micros_per_hour,
         list_price_usd_micros_per_hour=offer.list_price_usd_micros_per_hour,
-        token=launch_token(family, plan.job, plan.attempt),
+        token=launch_token(family, plan.job, plan.attempt) if on is None else on.token,
+        slot=0 if on is None else on.slots,
+        instance=None if on is None else on.instance,
         planned_at=now,
         purpose=plan.reason,
         for_move=plan.for_move,
@@ -67,6 +70,38 @@ def planned(plan: Plan, family: str, lease_seconds: float, now: datetime) -> Att
         disk_bytes=offer.disk_bytes,
         lease_seconds=lease_seconds,
     )
+
+
+def bought(plan: Plan, attempt: Attempt, owner: str) -> Machine:
+    """The row of the machine that is bought for an attempt."""
+    own, offer = machine_of(attempt, MachineState.PLANNED), plan.offer
+    return replace(own, owner=owner, cpus=offer.cpus, memory_bytes=offer.memory_bytes, keep_seconds=plan.keep_seconds)
+
+
+def machine_after(machine: Machine, attempt: Attempt, event: AttemptEvent, now: datetime) -> Machine:
+    """The machine after an event of one of its attempts, whose row says already what that means; often the same."""
+    means = OF_ATTEMPT.get(event)
+    if attempt.slot and event in (AttemptEvent.LAUNCH_ACCEPTED, AttemptEvent.LAUNCH_REFUSED, AttemptEvent.INSTANCE_SEEN):
+        return machine  # it was there before
+    if means is None or means not in MACHINE[machine.state]:
+        return machine
+    return machine_moved(machine, means, attempt.reason, now, attempt)
+
+
+def machine_moved(
+    machine: Machine, event: MachineEvent, reason: str, now: datetime, by: Attempt | None = None, at: datetime | None = None
+) -> Machine:
+    """The machine after one edge of its table; raises IllegalTransition. `by`: an attempt that knows more; `at`: its end."""
+    moved = replace(machine, state=advance(MACHINE, machine.state, event), since=now, reason=machine.reason or reason)
+    if by is not None:
+        moved = replace(moved, instance=by.instance or moved.instance, reclaimed=moved.reclaimed or by.reclaimed)
+        moved = replace(moved, public_address=moved.public_address or by.public_address)
+        if not by.slot and moved.launched_at is None:
+            moved = replace(moved, launched_at=by.launched_at)
+        at = by.released_at
+    if moved.state in GONE:
+        moved = replace(moved, released_at=at or now)
+    return replace(moved, reason="") if event in (MachineEvent.ACCEPTED, MachineEvent.SEEN) else moved
 
 
 UNKNOWN_POOL = Pool("", "", "", "")
@@ -91,6 +126,7 @@ def recalled(
         price_usd_micros_per_hour=0,
         list_price_usd_micros_per_hour=0,
         token=token,
+        slot=1 if action.machine else 0,
         planned_at=began,
         purpose=action.reason,
         instance=view.id if view is not None else None,
@@ -101,6 +137,11 @@ def recalled(
         launched_at=view.launched_at if view is not None else None,
         lease_seconds=max(lease_seconds, UNKNOWN_LEASE_SECONDS),
     )
+
+
+def machine_recalled(attempt: Attempt) -> Machine:
+    """The row of a kept machine that the database lost. Its size and its slots are lost, so no job comes to it."""
+    return replace(machine_of(attempt), keep_seconds=1.0)
 
 
 def machine_seen(view: InstanceView) -> InstanceSeen:
@@ -125,7 +166,9 @@ def after(attempt: Attempt, event: AttemptEvent, reason: str, now: datetime, see
         moved = replace(moved, reclaimed=True)
     if seen is not None and seen.public_address:  # ended machines show none any more
         moved = replace(moved, public_address=True)
-    if seen is not None and moved.launched_at is None:  # the answer to its order was lost, but the machine costs money
+    if (
+        seen is not None and moved.launched_at is None and not moved.slot
+    ):  # the answer to its order was lost, but the machine costs money
         moved = replace(moved, instance=seen.id, launched_at=seen.launched_at)
     return moved
 

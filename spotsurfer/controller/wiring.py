@@ -33,6 +33,7 @@ from spotsurfer.controller.jobs.commands import FRONT, Commands
 from spotsurfer.controller.jobs.end_hooks import Hooks
 from spotsurfer.controller.jobs.exposed_ports import FrontDoors, Sources
 from spotsurfer.controller.jobs.home_folders import HomeFolders
+from spotsurfer.controller.jobs.licences import LicencePools
 from spotsurfer.controller.jobs.partial_outputs import Partials
 from spotsurfer.controller.jobs.rightsizing import Sizes
 from spotsurfer.controller.jobs.scope_budgets import ScopeBudgets
@@ -57,6 +58,7 @@ from spotsurfer.ledger.costs import Costs
 from spotsurfer.model.budgets import Budget
 from spotsurfer.model.errors import ConfigError, DiskFull, StoreOwned, StoreUnwritable
 from spotsurfer.model.job import SIZE_OFF
+from spotsurfer.model.licences import LicenceRule
 from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.clock import Clock, SystemClock
 from spotsurfer.ports.policies import parameters_of
@@ -76,11 +78,12 @@ log = structlog.get_logger()
 RENEWALS_SECONDS = 5.0  # between two looks for credentials to renew
 HOMES_SECONDS = 3600.0  # between two looks for folders in which nobody works any more
 TIDY_SECONDS = 5.0  # between two looks for rehearsals that are over
+LICENCES_SECONDS = 1.0  # between two looks for pools to count
 MESSAGES_SECONDS, WEBHOOKS_SECONDS = 5.0, 1.0  # between two looks for news
 LISTING_SECONDS = 2.0  # at least between two listings of the cloud: looks in quick succession concern the store
 
 
-LIMITS_OF_OTHERS = ("advice_moves", "gpus_shared", "checkpoint_seconds")  # of the clouds, and of [agent]
+LIMITS_OF_OTHERS = ("advice_moves", "keeps", "gpus_shared", "checkpoint_seconds")  # of the clouds, and of [agent]
 
 
 @dataclass
@@ -152,6 +155,7 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         settings.limits.as_limits(),
         advice_moves=clouds.having(lambda c: c.rebalance == "move"),
         gpus_shared=clouds.having(lambda c: c.shares_gpus),
+        keeps=clouds.having(lambda c: c.keeps),
         checkpoint_seconds=settings.agent.checkpoint_interval,
     )
 
@@ -185,6 +189,7 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         clock=clock,
         family=family,
         user_data=machines.user_data,
+        orders=machines,
         on_end=hooks.on_end,
         instance_of=observer.instance_of,
         launched=renewing.poke,
@@ -203,6 +208,8 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
 
     scope_budgets = ScopeBudgets(engine, clock, lambda: observer.costs, lambda: schedule.poke(), _budgets(settings))
     observer.budgets = scope_budgets.seen
+    licences = LicencePools(engine, clock, lambda: loop.last_seen, lambda: schedule.poke(), _licences(settings))
+    observer.licences = licences.seen
     reloader = Reloader(settings, lambda text: _say(engine, clock, text))
     schedule = Schedule(loop.tick, (own.tick_seconds, own.hurry_seconds), fatal)
     hooks.again()
@@ -222,8 +229,11 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         interval_seconds=settings.agent.checkpoint_interval or USUAL_SECONDS,
         addresses=tuple(OwnStore.of(*place) for place in own_stores),
         limits=settings.limits.as_limits(),
+        kill_wait_seconds=settings.limits.kill_wait_seconds,
+        check_licences=licences.check,
         shared=shared,
     )
+    apply.ready = submission.specifications.ready
     commands = Commands(engine, clock, heads, schedule.poke, checkpoints.has, observer.offers)
     collection = CheckpointGc(checkpoints, settings.retention)
     forks = Forks(checkpoints, collection, submission.new_job_id, schedule.poke)
@@ -234,6 +244,7 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         Repeated("keeper", collection.look, settings.retention.every, "keeper.failed", collection.stopping),
         renewing,
         Repeated("tidy", rehearsals.tidy, TIDY_SECONDS, "keeper.failed"),
+        Repeated("licences", licences.look, LICENCES_SECONDS, "licences.failed", licences.stopping, at_once=True),
         Repeated("homes", lambda: homes.tidy(clock.now(), timedelta(seconds=ended)), HOMES_SECONDS, "keeper.failed"),
     ]
     messages = Messages(engine, clock, settings.notify.as_rules(), _send(settings))
@@ -269,6 +280,7 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         images=ImageDigests(store),
         logins=logins,
         scope_budgets=scope_budgets,
+        licence_pools=licences,
         reloader=reloader,
     )
     access = AccessControl(engine, clock)
@@ -279,6 +291,10 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
 
 def _budgets(settings: Settings) -> list[Budget]:
     return [b.as_budget() for b in settings.budgets]
+
+
+def _licences(settings: Settings) -> list[LicenceRule]:
+    return [table.as_rule(kind) for kind, table in settings.licences.items()]
 
 
 def _say(engine: Engine, clock: Clock, text: str) -> None:
@@ -333,6 +349,15 @@ def _reload(
 
         return begin
 
+    def licences(new: Settings) -> Callable[[], None]:
+        wanted = _licences(new)
+
+        def begin() -> None:
+            service.licence_pools.rules = wanted
+            service.commands.poke()
+
+        return begin
+
     def prices(new: Settings) -> Callable[[], None]:
         wanted = costs(new)
         with service.engine.connect() as connection:
@@ -344,6 +369,7 @@ def _reload(
 
     reloader.on(of("limits") - OF_START, limits)
     reloader.on({"budgets"}, budgets)
+    reloader.on({"licences"}, licences)
     reloader.on(of("costs"), prices)
     reloader.on({"hooks.on_end"}, lambda new: lambda: setattr(hooks, "for_all", tuple(new.hooks.on_end)))
     reloader.on(

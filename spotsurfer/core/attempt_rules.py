@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from spotsurfer.core.facts.attempt_view import WORKING, AttemptView, finished
 from spotsurfer.core.moves import Leaving
 from spotsurfer.core.scheduling.interval import Paced
+from spotsurfer.core.scheduling.machines import slot_empty
 from spotsurfer.core.scheduling.preemption import Way
 from spotsurfer.model.actions import Action, Ask, Launch, Mark, Pace, Terminate
 from spotsurfer.model.job import HOLDS, OVER, WAITS, Wish
@@ -27,6 +28,7 @@ OUTCOMES: dict[str, tuple[E, str]] = {
     "input": (E.STORE_FAILED, "an input of the job can't be fetched"),
     "secrets": (E.STORE_FAILED, "the job's secrets do not open"),
     "user": (E.STORE_FAILED, "the job's user does not exist there"),
+    "hook": (E.STORE_FAILED, "its before_thaw did not succeed in time"),  # the same again: it has not run since
 }
 BLAMED = (E.RESTORE_FAILED, "the agent could not start the job")  # counts; after some of them the previous checkpoint is taken
 
@@ -249,6 +251,16 @@ def partial(c: AttemptView, _: Plans) -> Action | None:
     return Ask(a.job, a.number, "run", a.desired_save, None, None, "its outputs so far were asked for", wanted)
 
 
+def signal(c: AttemptView, _: Plans) -> Action | None:
+    """The user has a signal for its processes. Of several within one look the newest is sent."""
+    a, job = c.attempt, c.seen.job
+    if a.state is not A.RUNNING or job.signals_asked <= a.signals_told:
+        return None
+    why = f"SIG{job.signal} for its processes"
+    number, name = job.signals_asked, job.signal
+    return Ask(a.job, a.number, "run", a.desired_save, None, None, why, signal_number=number, signal=name)
+
+
 def pace(c: AttemptView, plans: Plans) -> Action | None:
     """Set the interval between saves, anew after each save."""
     found = plans.pace(c)
@@ -292,6 +304,13 @@ def released(c: AttemptView, _: Plans) -> Action | None:
     return None
 
 
+def emptied(c: AttemptView, _: Plans) -> Action | None:
+    """The attempt left a machine that stays, and nothing of it is there any more."""
+    if c.stays and slot_empty(c.attempt, c.agent):
+        return _mark(c, E.SLOT_EMPTY, "nothing of it is left on the machine, which is kept")
+    return None
+
+
 RULES: tuple[Rule, ...] = (
     granted_after_all,
     given_back_after_all,
@@ -311,8 +330,10 @@ RULES: tuple[Rule, ...] = (
     hurry,
     save,
     partial,
+    signal,
     pace,
     release,
+    emptied,
     release_again,
     released,
 )

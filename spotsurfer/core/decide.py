@@ -119,10 +119,11 @@ def decide(
     for seen in sorted(snapshot.jobs, key=lambda s: (-contest.level(s), s.job.submitted_at, s.job.id)):
         actions += _decide_job(planner, seen, cases(snapshot, seen, now))
     actions += planner.purse.tell()
+    actions += planner.fleet.actions()
     if not snapshot.ahead:
         orphans = (o for o in snapshot.orphans if not o.gone and snapshot.listed_at(o.provider) is not None)
         actions += [Sweep(o.id, o.provider, "it belongs to no attempt of ours") for o in orphans]
-    hurry = contest.hurry or any(in_transit(cases(snapshot, s, now)) for s in snapshot.jobs)
+    hurry = contest.hurry or planner.fleet.hurry or any(in_transit(cases(snapshot, s, now)) for s in snapshot.jobs)
     alarms = planner.alarms()
     return Decision(tuple(actions), tuple(planner.rejected), dict(planner.notes), hurry, dict(contest.levels), alarms)
 
@@ -135,10 +136,12 @@ def _decide_job(planner: Planner, seen: JobSeen, own: Sequence[AttemptView]) -> 
         return recalled
     if doubted := next((c.doubt for c in own if c.state in HOLDS and c.silent_seconds > c.silence_seconds), ""):
         planner.note(seen.job.id, doubted)
+    if still := next((c.agent.waits for c in own if c.state in HOLDS and c.agent is not None and c.agent.waits), ""):
+        planner.note(seen.job.id, f"it stands still: {still}")
     way = planner.contest.ways.get(seen.job.id)
     kept = keeper(own) if way is None else None
     plans = Plans(planner.unwanted(seen, own), leaving(own, planner), planner.pace, way, kept)
-    actions = [a for c in own if (a := decide_attempt(c, plans)) is not None]
+    actions = [a for c in own if (a := _of_attempt(planner, c, plans)) is not None]
     if (of_job := _of_job(planner, seen, own)) is not None:
         return [*actions, of_job]
     marks = {a.attempt: a for a in actions if isinstance(a, Mark)}
@@ -154,6 +157,12 @@ def _decide_job(planner: Planner, seen: JobSeen, own: Sequence[AttemptView]) -> 
     return [*actions, plan] if plan is not None else actions
 
 
+def _of_attempt(planner: Planner, c: AttemptView, plans: Plans) -> Action | None:
+    """The action for an attempt; one on a kept machine may leave that instead of ending it."""
+    action = decide_attempt(c, plans)
+    return planner.fleet.left(c, action) if isinstance(action, Terminate) else action
+
+
 def _of_trouble(planner: Planner, seen: JobSeen, own: Sequence[AttemptView]) -> list[Action]:
     """Hold a job that was set aside, so that its user notices and can try again. Its machine is asked to save it and gets time
     for that; afterwards, or if the job is cancelled, the machine is ended. For an ended job only the machines are ended.
@@ -163,7 +172,8 @@ def _of_trouble(planner: Planner, seen: JobSeen, own: Sequence[AttemptView]) -> 
     planner.note(job.id, why)
     if job.wish is Wish.RUN and job.state not in ENDED:
         return [SetWish(job.id, Wish.HOLD, why)]
-    actions = [a for c in own if c.state not in OVER and (a := _to_leave(c, why)) is not None]
+    ways = ((c, a) for c in own if c.state not in OVER and (a := _to_leave(c, why)) is not None)
+    actions = [planner.fleet.left(c, a) or a if isinstance(a, Terminate) else a for c, a in ways]
     if job.state in ENDED:
         return actions
     if job.wish is Wish.CANCEL and all(c.state in OVER for c in own):
@@ -194,7 +204,8 @@ def _recall(seen: JobSeen) -> list[Action]:
         return []
     before = [Mark(job, a.number, E.SILENT, "another one owns the job by now") for a in seen.attempts if a.state in HOLDS]
     why = "it owns the job by the store, and this database, which is older, did not know it"
-    return [*before, Recall(job, head.epoch, seen.desired_heard.get(head.epoch, 0), why)]
+    machine = seen.machines_heard.get(head.epoch, "")
+    return [*before, Recall(job, head.epoch, seen.desired_heard.get(head.epoch, 0), why, machine)]
 
 
 def _marked(c: AttemptView, mark: Mark | None) -> AttemptView:
@@ -222,6 +233,8 @@ def _of_job(planner: Planner, seen: JobSeen, own: Sequence[AttemptView]) -> Acti
         return coming_back(seen, own) or _of_hold(seen, own)
     if job.state is JobState.HELD:
         return EndJob(job.id, JobEvent.RESUMED, "resumed")
+    if (rival := planner.rivals.get(job.id)) is not None:
+        return SetWish(job.id, Wish.HOLD, rival)
     return _of_limits(planner.snapshot, seen, own)
 
 
@@ -237,7 +250,7 @@ def _of_done(seen: JobSeen, head: HeadSeen) -> Action:
     if job.state is JobState.QUEUED:
         return EndJob(job.id, JobEvent.ATTEMPT_PLANNED, "its command has ended")
     event = JobEvent.SUCCEEDED if head.succeeded else JobEvent.FAILED
-    return EndJob(job.id, event, head.how_it_ended, head.exit_code)
+    return EndJob(job.id, event, head.how_it_ended, head.exit_code, head.ended_by)
 
 
 def _of_hold(seen: JobSeen, own: Sequence[AttemptView]) -> Action | None:
@@ -337,6 +350,7 @@ def _grant(planner: Planner, head: HeadSeen, own: Sequence[AttemptView], waiter:
     why_not = unsafe(own)
     if why_not is None and planner.may_be_outgrown(waiter):
         why_not = "how large the final save is was not told yet"
+    why_not = why_not or planner.licences.lets_go(seen.job)
     if why_not is not None:
         planner.reject(seen.job.id, f"grant to attempt {number}", why_not)
         return []
@@ -346,4 +360,5 @@ def _grant(planner: Planner, head: HeadSeen, own: Sequence[AttemptView], waiter:
         return [SetWish(seen.job.id, Wish.HOLD, str(e))]
     start = f"from checkpoint {checkpoint}" if checkpoint else "from the beginning"
     start += passed_over(seen, checkpoint)
+    planner.licences.grant(seen.job)
     return [Grant(seen.job.id, number, head.number, checkpoint, head.sequence, start)]

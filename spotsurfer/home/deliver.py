@@ -52,8 +52,8 @@ def deliver(
     with book.alone("deliver", wait=wait) as mine:
         if not mine:
             return Pass(busy=True)
-        troubles = settle(client, book)
         chosen = None if jobs is None else set(jobs)
+        troubles = settle(client, book)
         wanted = [a for a in book.open(client.place) if chosen is None or a.job in chosen]
         done, views = Pass(troubles=troubles), _views(client, [a.job for a in wanted])
         for one in wanted:

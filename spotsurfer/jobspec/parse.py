@@ -19,7 +19,7 @@ from spotsurfer.common.input_errors import did_you_mean, line_of
 from spotsurfer.common.units import parse_bytes, parse_seconds, parse_usd
 from spotsurfer.jobspec.remote_inputs import read_inputs, read_mounts, split
 from spotsurfer.jobspec.secrets import read
-from spotsurfer.jobspec.sections import read_auth, read_ports, read_share, read_steps
+from spotsurfer.jobspec.sections import read_auth, read_licences, read_ports, read_share, read_steps
 from spotsurfer.jobspec.uploads import InputFile, expand
 from spotsurfer.jobspec.validate import problems
 from spotsurfer.model.errors import JobFileError
@@ -116,7 +116,7 @@ def _table(value: object) -> dict[str, str]:
 
 def _parameters(value: object) -> dict[str, str | int | float | bool]:
     if not isinstance(value, dict) or not all(isinstance(v, str | int | float) for v in value.values()):
-        raise ValueError(f"is {value!r}, expected a table of numbers and texts, like {{ stretch = true }}")
+        raise ValueError(f"is {value!r}, expected a table of numbers and texts, like {{ stretch = 1.1 }}")
     return {str(k): v for k, v in value.items()}
 
 
@@ -200,6 +200,7 @@ KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "resources.memory": ("memory_bytes", parse_bytes),
     "resources.gpus": ("gpus", _count),
     "resources.gpu": ("gpu", _text),
+    "resources.licences": ("licences", read_licences),
     "size.policy": ("size_policy", _text),
     "size.memory_min": ("size_memory_min_bytes", parse_bytes),
     "size.memory_max": ("size_memory_max_bytes", parse_bytes),
@@ -211,6 +212,7 @@ KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "cpu": ("cpu", _text),
     "before_freeze": ("before_freeze", _command),
     "after_restore": ("after_restore", _command),
+    "before_thaw": ("before_thaw", _command),
     "hook_limit": ("hook_seconds", parse_seconds),
     "app.signal": ("app_signal", _text),
     "app.command": ("app_command", _command),

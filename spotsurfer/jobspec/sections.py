@@ -17,6 +17,7 @@ from spotsurfer.common.input_errors import did_you_mean
 from spotsurfer.jobspec.secrets import read_one
 from spotsurfer.model.errors import InputMissing, JobFileError
 from spotsurfer.model.job import MAIN, NAME, NAME_LETTERS, SENT_SECRETS, SETUP, JobPort, JobSpec, JobStep
+from spotsurfer.model.licences import KIND, KIND_LETTERS
 
 # ---- Tables and lists; every function that reads TOML raises ValueError with the second half of a sentence.
 
@@ -42,9 +43,10 @@ def repeated(key: str, what: str, values: Iterable[object]) -> Iterator[tuple[st
             yield key, f"has the {what} {value!r} {count} times: each needs its own"
 
 
-# ---- `ports` and `[idle]`
+# ---- `ports`, `licences` and `[idle]`
 
 PORTS_MAX = 16
+LICENCES_MAX = 20
 IDLE_MIN_SECONDS = 10.0
 STUCK_MIN_SECONDS = 30.0  # programs that wait so long for an answer are usual
 PORTS_EXAMPLE = 'ports = [8888], or [[ports]] with name = "notebook", port = 8888'
@@ -63,6 +65,28 @@ def _port(entry: object) -> JobPort:
     if isinstance(port, bool) or not isinstance(port, int) or not isinstance(name, str):
         raise ValueError(f"has the entry {entry!r}, expected something like {PORTS_EXAMPLE}")
     return JobPort(name, port)
+
+
+def read_licences(value: object) -> dict[str, int]:
+    """How many of each kind: a table, or texts like "vcs=2"; "vcs" is one."""
+    entries = dict(value) if isinstance(value, Mapping) else {}
+    for word in value if isinstance(value, list) else [value] if isinstance(value, str) else ():
+        kind, equals, count = str(word).partition("=")
+        entries[kind] = int(count) if equals and count.isdecimal() else 1 if not equals else count
+    if any(isinstance(n, bool) or not isinstance(n, int) for n in entries.values()) or not (entries or value == {}):
+        raise ValueError(f"is {value!r}, expected a table of whole numbers, like {{ vcs = 1 }}")
+    return {str(kind): n for kind, n in entries.items()}
+
+
+def licence_problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    """Everything wrong with licences: (key of the job file, second half of a sentence)."""
+    if len(spec.licences) > LICENCES_MAX:
+        yield "resources.licences", f"are of {len(spec.licences)} kinds, more than {LICENCES_MAX}"
+    for kind, n in spec.licences.items():
+        if not KIND.fullmatch(kind):
+            yield "resources.licences", f"has the name {kind!r}, expected {KIND_LETTERS}"
+        if n < 1:
+            yield "resources.licences", f"has {kind} = {n}, expected at least 1"
 
 
 def read_share(value: object) -> float:

@@ -1,84 +1,24 @@
-"""From facts and rules to the lines of a bill. Pure.
-
-A charge is a list of parts, each with an exact amount that is spread evenly over its time. What was due by the end of a day
-is rounded up, and a day's line is the difference to the day before. So lines add up to the rounded total, however they are
-divided.
-"""
+"""From facts and rules to the lines of a bill. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
 from fractions import Fraction
-from itertools import groupby
-from math import ceil
 from typing import Any
 
+from spotsurfer.ledger import shares
+from spotsurfer.ledger.charge import DAY, MICROSECOND, Charge, Part, day_of
 from spotsurfer.ledger.facts import Counts, Facts, MachineFacts, Rules, StoredFacts
 from spotsurfer.model.charges import ChargeKind, ChargeLine
 from spotsurfer.model.job import OVER
+from spotsurfer.model.machine import GONE
 from spotsurfer.model.market import Market
 from spotsurfer.model.prices import ALWAYS, HOUR_SECONDS, PRICED_QUANTITY, PriceSpan, Thing, listed, spans
 from spotsurfer.model.transfer import GIB, Place
 
-DAY = timedelta(days=1)
-MICROSECOND = timedelta(microseconds=1)
 FREE_SECONDS = 3600  # of a machine that its cloud takes back in its first hour, if that is free
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A piece of a charge at one price. Micro-dollars, exact."""
-
-    kind: ChargeKind
-    begins: datetime
-    ends: datetime
-    quantity: Fraction
-    micros: Fraction
-    micros_on_demand: Fraction
-
-
-@dataclass(frozen=True, slots=True)
-class Charge:
-    """One thing that is paid for: what all its lines say, and its parts, oldest first."""
-
-    says: ChargeLine  # of it only who, where and what
-    parts: Sequence[Part]
-
-    @property
-    def exact_micros(self) -> Fraction:
-        """All of it, micro-dollars."""
-        return sum((p.micros for p in self.parts), Fraction(0))
-
-    @property
-    def usd_micros(self) -> int:
-        """All of it, rounded up once."""
-        return ceil(self.exact_micros)
-
-    @property
-    def usd_micros_on_demand(self) -> int:
-        """The same at on-demand list prices."""
-        return ceil(sum((p.micros_on_demand for p in self.parts), Fraction(0)))
-
-    def lines(self, end_of_day: Callable[[datetime], datetime] = lambda moment: day_of(moment) + DAY) -> Iterator[ChargeLine]:
-        """One for each kind and day, oldest first. `end_of_day`: when the day of a moment is over, by default in UTC."""
-        due, due_on_demand, billed, billed_on_demand = Fraction(0), Fraction(0), 0, 0
-        pieces = (piece for part in self.parts for piece in _by_days(part, end_of_day))
-        for (kind, _), day in groupby(pieces, key=lambda p: (p.kind, end_of_day(p.begins))):
-            some = list(day)
-            due += sum(p.micros for p in some)
-            due_on_demand += sum(p.micros_on_demand for p in some)
-            yield replace(
-                self.says,
-                kind=kind,
-                begins=some[0].begins,
-                ends=some[-1].ends,
-                quantity=float(sum(p.quantity for p in some)),
-                usd_micros=ceil(due) - billed,
-                usd_micros_on_demand=ceil(due_on_demand) - billed_on_demand,
-            )
-            billed, billed_on_demand = ceil(due), ceil(due_on_demand)
 
 
 def lines(facts: Facts, rules: Rules, now: datetime) -> list[ChargeLine]:
@@ -96,11 +36,6 @@ def charges(facts: Facts, rules: Rules, now: datetime) -> Iterator[Charge]:
     yield from of_nobody(facts, rules, now)
 
 
-def day_of(moment: datetime) -> datetime:
-    """The beginning of its UTC day."""
-    return moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-
-
 # ---- What is charged
 
 
@@ -110,10 +45,22 @@ def of_machine(facts: MachineFacts, rules: Rules, now: datetime) -> Iterator[Cha
     if launched is None:
         return
     end = max(launched, a.released_at if a.state in OVER and a.released_at else now)
+    if facts.shared is None:
+        yield from _of_life(facts, rules, launched, end)
+    else:
+        m, born = facts.shared, facts.shared.launched_at or launched
+        died = max(born, m.released_at if m.state in GONE and m.released_at else now)
+        yield from (shares.share(whole, facts.own, facts.stays) for whole in _of_life(facts, rules, born, died))
+    yield from _counted(facts, rules, launched, end)
+
+
+def _of_life(facts: MachineFacts, rules: Rules, launched: datetime, end: datetime) -> Iterator[Charge]:
+    """A whole machine and what it rents, from its launch to its end."""
+    a = facts.attempt
     rule = rules.billing(a.pool.provider, launched)
     billed_until = max(end, launched + timedelta(seconds=rule.minimum_seconds))
     early = end - launched < timedelta(seconds=FREE_SECONDS)
-    free = a.reclaimed and rule.reclaimed_first_hour_free and early and a.market is Market.SPOT
+    free = facts.shared is None and a.reclaimed and rule.reclaimed_first_hour_free and early and a.market is Market.SPOT
     says = _of_attempt(facts, "free" if free else "")
     use, rest, whole = (launched, end), (end, billed_until), (launched, billed_until)
     kinds = (ChargeKind.MACHINE, use), (ChargeKind.MINIMUM, rest)
@@ -122,7 +69,6 @@ def of_machine(facts: MachineFacts, rules: Rules, now: datetime) -> Iterator[Cha
     says = _of_attempt(facts)
     yield from _lasting(ChargeKind.DISK, says, Fraction(a.disk_bytes, GIB), use, rules)
     yield from _lasting(ChargeKind.ADDRESS, says, Fraction(a.public_address), use, rules)
-    yield from _counted(facts, rules, launched, end)
 
 
 def of_stored(facts: StoredFacts, rules: Rules, now: datetime) -> Iterator[Charge]:
@@ -157,8 +103,9 @@ def _used(
 ) -> Iterator[Part]:
     """A machine at the price of each second."""
     a = facts.attempt
-    assert a.launched_at is not None
-    steps = [(a.launched_at, a.price_usd_micros_per_hour), *((max(at, a.launched_at), p) for at, p in sorted(facts.steps))]
+    launched = facts.shared.launched_at if facts.shared is not None else a.launched_at
+    assert launched is not None
+    steps = [(launched, a.price_usd_micros_per_hour), *((max(at, launched), p) for at, p in sorted(facts.steps))]
     thing = Thing(ChargeKind.MACHINE, a.pool.provider, a.pool.region, a.pool.instance_type, a.market)
     for span in spans(thing, steps, rules.overrides, *time):
         seconds = Fraction((span.ends - span.begins) // MICROSECOND, 1_000_000)
@@ -229,20 +176,6 @@ def _counted(facts: MachineFacts, rules: Rules, launched: datetime, end: datetim
             if biller is store:  # the machine's zone and type may be another cloud's
                 says = replace(says, zone="", instance_type="", market=None)
             yield Charge(says, parts)
-
-
-def _by_days(part: Part, end_of_day: Callable[[datetime], datetime]) -> Iterator[Part]:
-    whole = (part.ends - part.begins) // MICROSECOND
-    begins = part.begins
-    while (midnight := end_of_day(begins)) < part.ends:
-        yield _share(part, begins, midnight, whole)
-        begins = midnight
-    yield part if begins == part.begins else _share(part, begins, part.ends, whole)
-
-
-def _share(part: Part, begins: datetime, ends: datetime, whole: int) -> Part:
-    share = Fraction((ends - begins) // MICROSECOND, whole)
-    return Part(part.kind, begins, ends, part.quantity * share, part.micros * share, part.micros_on_demand * share)
 
 
 # ---- What lines say

@@ -18,6 +18,7 @@ from sys import intern
 from sqlalchemy import Connection
 
 from spotsurfer.ledger import bill
+from spotsurfer.ledger.charge import DAY, day_of
 from spotsurfer.ledger.facts import Counts, Facts, MachineFacts, Rules, StoredFacts
 from spotsurfer.model.budgets import EVERYTHING, scopes_of
 from spotsurfer.model.charges import ChargeKind, ChargeLine, KeptImage
@@ -109,9 +110,9 @@ class Costs:
         missing = sorted(more - set(attempts))
         found = {**attempts, **(rows.attempts(connection, missing) if missing else {})}
         anew = [a for some in found.values() for a in some if (a.job, a.number) not in settled or (a.job, a.number) in late]
-        machines = self._machines(connection, anew)
-        bills = {(m.attempt.job, m.attempt.number): cost(m, self._rules, now) for m in machines}
-        over = {(a.job, a.number): bills.pop((a.job, a.number)) for a in anew if a.state in OVER}
+        machines = {(m.attempt.job, m.attempt.number): m for m in self._machines(connection, anew)}
+        bills = {key: cost(m, self._rules, now) for key, m in machines.items()}
+        over = {key: bills.pop(key) for key, m in machines.items() if m.settled}
         kept = self._keep(connection)
         with self._lock:
             settled = self._bills[0]  # the current one: another thread may have asked meanwhile
@@ -172,7 +173,7 @@ class Costs:
             return found
         assert self._loaded_at is not None
         since = min(found)
-        jobs = ledger_facts.billed_since(connection, since - bill.DAY)  # a minimum may reach into the day after the end
+        jobs = ledger_facts.billed_since(connection, since - DAY)  # a minimum may reach into the day after the end
         jobs |= {job for job, kept in self._kept.items() if kept.level[1]} | set(ledger_facts.stored_since(connection, since))
         for line in self._lines(connection, sorted(jobs), self._of_nobody(), self._loaded_at, (since, None)):
             for sums in (sums for at, sums in found.items() if line.begins >= at):
@@ -203,7 +204,7 @@ class Costs:
         period: tuple[datetime | None, datetime | None],
     ) -> list[ChargeLine]:
         since, until = period
-        earliest = None if since is None else bill.day_of(since) - bill.DAY  # a minimum may reach into the day after the end
+        earliest = None if since is None else day_of(since) - DAY  # a minimum may reach into the day after the end
         attempts = [
             a
             for some in rows.attempts(connection, wanted).values()
@@ -214,7 +215,7 @@ class Costs:
         stored = ledger_facts.stored(connection, wanted)
         kept = [StoredFacts(job, self._payer.get(job, job), levels) for job, levels in stored.items()]
         facts = Facts(machines, kept, nobodys.images, nobodys.controller_since)
-        return [x for x in bill.lines(facts, self._rules, now) if _within(bill.day_of(x.begins), since, until)]
+        return [x for x in bill.lines(facts, self._rules, now) if _within(day_of(x.begins), since, until)]
 
     def _keep(self, connection: Connection) -> dict[JobId, _Kept]:
         """What the store took up to each job's last change; only jobs that changed are read again."""
@@ -233,11 +234,17 @@ class Costs:
         jobs = sorted({a.job for a in attempts})
         steps: Mapping[Key, Steps] = observations.prices(connection, jobs)
         counts = ledger_facts.counts(connection, jobs)
-        keys = [(a, (a.job, a.number)) for a in attempts]
-        return [
-            MachineFacts(a, self._payer.get(a.job, a.job), steps.get(key, ()), [Counts(*c) for c in counts.get(key, ())])
-            for a, key in keys
-        ]
+        shared = ledger_facts.shared(connection, attempts)
+        found = []
+        for a in attempts:
+            key, payer = (a.job, a.number), self._payer.get(a.job, a.job)
+            counted = [Counts(*c) for c in counts.get(key, ())]
+            if a.token in shared:
+                machine, prices, stays = shared[a.token]
+                found.append(MachineFacts(a, payer, prices, counted, machine, stays))
+            else:
+                found.append(MachineFacts(a, payer, steps.get(key, ()), counted))
+        return found
 
     def _of_nobody(self) -> Facts:
         return Facts(images=self._images, controller_since=self._controller_since)
@@ -274,4 +281,4 @@ class Costs:
 
 
 def _within(day: datetime, since: datetime | None, until: datetime | None) -> bool:
-    return (since is None or day >= bill.day_of(since)) and (until is None or day < until)
+    return (since is None or day >= day_of(since)) and (until is None or day < until)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from spotsurfer.model.charges import KeptImage
-from spotsurfer.model.job import Attempt, JobId
+from spotsurfer.model.charges import KeptImage, Stay
+from spotsurfer.model.job import OVER, Attempt, JobId
+from spotsurfer.model.machine import GONE, Machine
 from spotsurfer.model.prices import ListPrice, Override, Steps
 from spotsurfer.model.transfer import FREE, Tariff
 from spotsurfer.ports.provider import BillingRule
@@ -26,12 +27,34 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
-    """An attempt's machine. `steps`: its price per hour from a moment on; `counts`: at least the last ones of each UTC day."""
+    """An attempt's machine. `steps`: its price per hour from a moment on; `counts`: at least the last ones of each UTC day.
+
+    `shared`: it is kept, so its life is not the attempt's; `stays`: of all that were on it with the attempt, or later.
+    """
 
     attempt: Attempt
     payer: JobId
     steps: Steps = ()
     counts: Sequence[Counts] = ()
+    shared: Machine | None = None
+    stays: Sequence[Stay] = ()
+
+    @property
+    def settled(self) -> bool:
+        """Whether what it costs changes no more."""
+        if self.attempt.state not in OVER:
+            return False
+        return (
+            self.attempt.launched_at is None
+            or self.shared is None
+            or self.shared.state in GONE
+            or any(s.outlives(self.own) for s in self.stays)
+        )
+
+    @property
+    def own(self) -> Stay:
+        """The attempt's stay on a shared machine."""
+        return next(s for s in self.stays if (s.job, s.attempt) == (self.attempt.job, self.attempt.number))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ class Plan:
     offer: Offer
     reason: str
     for_move: int = 0
+    machine: str = ""  # token of the kept machine that it takes; "" = one is bought
+    keep_seconds: float = 0.0  # of the machine that is bought
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,8 @@ class Ask:
     reason: str
     partial: int = 0  # number of a request for partial outputs
     gives_way_to: str = ""  # the job of higher priority that gets its machine
+    signal_number: int = 0  # of the newest signal that the user asked for
+    signal: str = ""  # for the job's processes; "" = none
     keep: bool = False  # after its final save it keeps the job frozen while the job moves (`core.moves`)
 
 
@@ -104,6 +108,32 @@ class Terminate:
 
 
 @dataclass(frozen=True, slots=True)
+class Leave:
+    """Make the attempt leave its machine, which stays, and record it."""
+
+    job: JobId
+    attempt: AttemptNumber
+    reason: str
+    gives_way_to: str = ""  # as for Terminate
+
+
+@dataclass(frozen=True, slots=True)
+class EndMachine:
+    """Order the end of a machine without attempts, and record it."""
+
+    machine: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MachineGone:
+    """Record that a machine without attempts has ended."""
+
+    machine: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Recall:
     """Record again an attempt that owns the job in the store and that the database, an older one, does not know."""
 
@@ -111,6 +141,7 @@ class Recall:
     attempt: AttemptNumber
     desired_sequence: int  # of its agent's last orders
     reason: str
+    machine: str = ""  # token of the kept machine that it says it is on; "" = it has one for itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +161,7 @@ class EndJob:
     event: JobEvent
     reason: str
     exit_code: int | None = None
+    ended_by: str = ""  # as `Job.ended_by`
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +225,9 @@ Action = (
     | Pace
     | Mark
     | Terminate
+    | Leave
+    | EndMachine
+    | MachineGone
     | Recall
     | Close
     | EndJob
@@ -209,6 +244,8 @@ def action_id(action: Action) -> str:
     match action:
         case Sweep(instance=i):
             return f"sweep/{i}"
+        case EndMachine(machine=m) | MachineGone(machine=m):
+            return f"{type(action).__name__.lower()}/{m}"
         case TellBudget(budget=b, shares=s):
             return f"budget/{b.scope}/{b.per}/{','.join(map(str, s))}"
         case (
@@ -217,6 +254,7 @@ def action_id(action: Action) -> str:
             | Grant(job=j, attempt=a)
             | GiveBack(job=j, attempt=a)
             | Terminate(job=j, attempt=a)
+            | Leave(job=j, attempt=a)
             | Recall(job=j, attempt=a)
         ):
             return f"{type(action).__name__.lower()}/{j}/{a}"
@@ -224,8 +262,8 @@ def action_id(action: Action) -> str:
             return f"pace/{j}/{a}/{s}"
         case Mark(job=j, attempt=a, event=e):
             return f"mark/{j}/{a}/{e.name.lower()}"
-        case Ask(job=j, attempt=a, want=w, save_at_least=s, partial=p):
-            return f"ask/{j}/{a}/{w}/{s}/{p}"
+        case Ask(job=j, attempt=a, want=w, save_at_least=s, partial=p, signal_number=n):
+            return f"ask/{j}/{a}/{w}/{s}/{p}/{n}"
         case Close(job=j) | Retry(job=j) | SetWish(job=j) | SetStuck(job=j):
             return f"{type(action).__name__.lower()}/{j}"
         case EndJob(job=j, event=e):

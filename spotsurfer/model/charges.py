@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from spotsurfer.model.job import JobId
+from spotsurfer.model.job import AttemptNumber, JobId
 from spotsurfer.model.market import Market
 
 
@@ -60,3 +60,22 @@ class KeptImage:
     begins: datetime
     region: str = ""
     until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Stay:
+    """An attempt's time on a machine. `ends`: None = it is there still; `weight`: processors that its job asked for."""
+
+    begins: datetime
+    job: JobId
+    attempt: AttemptNumber
+    ends: datetime | None
+    weight: int
+
+    def there(self, at: datetime) -> bool:
+        """Whether it is on the machine then."""
+        return self.begins <= at and (self.ends is None or self.ends > at)
+
+    def outlives(self, other: Stay) -> bool:
+        """Whether it leaves later."""
+        return other.ends is not None and (self.ends is None or (self.ends, self) > (other.ends, other))

@@ -306,6 +306,8 @@ class Job:
     owner: str = ""  # who submitted it: a Unix user, a token's owner, an OIDC subject; "" = from before there were owners
     lineage: str = ""  # the job whose keys name and seal its chunks; "" = itself
     partials_asked: int = 0  # number of requests for partial outputs
+    signals_asked: int = 0  # number of signals that its user asked for
+    signal: str = ""  # the newest of them
     stuck_since: datetime | None = None  # it runs, and makes no progress since then
     number: int = 0  # of its submission; all tasks of an array share it. 0 = it is given with the row
     array: str = ""  # the array that it is a task of; "" = none
@@ -321,7 +323,10 @@ def rehearses(job: Job) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A row of the attempt table. `since` is when the present state was entered."""
+    """A row of the attempt table. `since` is when the present state was entered.
+
+    What is a fact of its machine is read from that one's row: pool, market, prices, instance, GPUs, disk, address.
+    """
 
     job: JobId
     number: AttemptNumber
@@ -331,7 +336,7 @@ class Attempt:
     market: Market
     price_usd_micros_per_hour: int
     list_price_usd_micros_per_hour: int
-    token: str
+    token: str  # of its machine's launch; attempts that share a machine have the same one
     planned_at: datetime
     version: int = 1
     purpose: str = ""  # why it was planned, for people
@@ -345,8 +350,10 @@ class Attempt:
     desired_want: str = "run"
     desired_save: int = 0
     desired_partial: int = 0  # the newest request for outputs in its orders
-    launched_at: datetime | None = None
-    released_at: datetime | None = None
+    signals_told: int = 0  # the newest signal that its orders name, or that was asked for before it had the job
+    signal: str = ""  # that its orders name; "" = none
+    launched_at: datetime | None = None  # its time on the machine began: with the launch, or with its order if that ran already
+    released_at: datetime | None = None  # … and ended
     restore_failed: bool = False
     restore_refused: bool = False  # the machine's facts forbade the restore; the checkpoint is not to blame
     store_failed: bool = False  # the restore failed because the store did not answer; the checkpoint is not to blame
@@ -360,4 +367,5 @@ class Attempt:
     disk_bytes: int = 0  # that its machine rents, by the offer
     public_address: bool = False  # its machine rents one
     gave_way_to: str = ""  # the job of higher priority for which it was asked to leave; "" = it was not
+    slot: int = 0  # of the machine; 0 = that of its first job
     lease_seconds: float | None = None  # its machine freezes the job if it is cut off for so long; None = as configured

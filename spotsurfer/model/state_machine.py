@@ -1,4 +1,4 @@
-"""The two state tables, of a job and of an attempt.
+"""The state tables of a job, of an attempt and of a machine.
 
 An attempt is one machine's try at a job. It waits (PLANNED … READY: costs money, owns nothing), then holds (RESTORING, RUNNING,
 DRAINING: only it may commit checkpoints and publish results), may keep the job frozen in case the job can't go on elsewhere
@@ -9,7 +9,7 @@ Two rules of this file:
 1. A missing key *is* the illegal move: `advance` raises, nothing changes.
 2. No machine is forgotten on the way. LOST is not over: no news is not death, so a silent machine is released and confirmed
 gone. PLANNED is not free: a crash may lie between the cloud's acceptance and our record of it, so it too leaves through
-RELEASING.
+RELEASING. A machine that is kept for the next job may outlive the attempt: then RELEASED means that its slot is empty.
 
 The tables deliberately don't say *why* a move is made (`core.decide`), nor who owns the job (the head log in the store). They
 only say what our record may show next.
@@ -23,6 +23,7 @@ from typing import TypeVar
 from spotsurfer.model.errors import IllegalTransition
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import JobState as J
+from spotsurfer.model.machine import MachineState as M
 
 
 class AttemptEvent(StrEnum):
@@ -46,6 +47,17 @@ class AttemptEvent(StrEnum):
     WORKLOAD_EXITED = "workload exited"
     SILENT = "silent"
     TERMINATE_CALLED = "terminate called"
+    SLOT_EMPTY = "slot empty"
+
+
+class MachineEvent(StrEnum):
+    """What can happen to a machine."""
+
+    ACCEPTED = "launch accepted"
+    REFUSED = "launch refused"
+    SEEN = "instance seen"
+    END_ORDERED = "end ordered"
+    GONE = "instance gone"
 
 
 class JobEvent(StrEnum):
@@ -118,7 +130,10 @@ ATTEMPT: dict[A, dict[E, A]] = {
     },
     A.FINISHED: {E.TERMINATE_CALLED: A.RELEASING},  # nothing left to do
     A.LOST: {E.TERMINATE_CALLED: A.RELEASING},  # no news is not death
-    A.RELEASING: {E.INSTANCE_GONE: A.RELEASED},  # gone from a complete listing
+    A.RELEASING: {
+        E.INSTANCE_GONE: A.RELEASED,  # gone from a complete listing
+        E.SLOT_EMPTY: A.RELEASED,  # its agent says that nothing of it runs; the machine is kept
+    },
     A.RELEASED: {},
     A.REFUSED: {},
 }
@@ -145,8 +160,32 @@ JOB: dict[J, dict[JobEvent, J]] = {
     J.CANCELLED: {JobEvent.REOPENED: J.ACTIVE},  # the same
 }
 
-S = TypeVar("S", A, J)
-V = TypeVar("V", AttemptEvent, JobEvent)
+MACHINE: dict[M, dict[MachineEvent, M]] = {
+    M.PLANNED: {
+        MachineEvent.ACCEPTED: M.REQUESTED,  # the cloud took the order
+        MachineEvent.REFUSED: M.REFUSED,  # no capacity, or not allowed
+        MachineEvent.END_ORDERED: M.RELEASING,  # withdrawn; it may exist all the same
+    },
+    M.REQUESTED: {
+        MachineEvent.SEEN: M.UP,  # it is in the cloud's listing
+        MachineEvent.END_ORDERED: M.RELEASING,  # withdrawn, or never appeared
+    },
+    M.UP: {MachineEvent.END_ORDERED: M.RELEASING},  # nobody needs it any more, or it is gone
+    M.RELEASING: {MachineEvent.GONE: M.RELEASED},  # gone from a complete listing
+    M.RELEASED: {},
+    M.REFUSED: {},
+}
+# What an event of an attempt means for a machine that it has for itself.
+OF_ATTEMPT = {
+    E.LAUNCH_ACCEPTED: MachineEvent.ACCEPTED,
+    E.LAUNCH_REFUSED: MachineEvent.REFUSED,
+    E.INSTANCE_SEEN: MachineEvent.SEEN,
+    E.TERMINATE_CALLED: MachineEvent.END_ORDERED,
+    E.INSTANCE_GONE: MachineEvent.GONE,
+}
+
+S = TypeVar("S", A, J, M)
+V = TypeVar("V", AttemptEvent, JobEvent, MachineEvent)
 
 
 def advance(table: dict[S, dict[V, S]], state: S, event: V) -> S:

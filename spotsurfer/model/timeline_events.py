@@ -29,6 +29,7 @@ class Kind(StrEnum):
     THAWED = "thawed"
     NEAR_MISS = "near miss"  # a job was frozen because its machine's memory was about to end
     OUT_OF_MEMORY = "out of memory"  # the kernel killed a job for want of it
+    BROUGHT_BACK = "brought back"  # files on shared file systems, to what they were at the checkpoint
     STUCK = "stuck"  # a job is alive and makes no progress, or does again
     PROVEN = "proven"  # a job went on from the checkpoint
     DROPPED = "dropped"  # checkpoints that the rules of retention let go
@@ -37,6 +38,7 @@ class Kind(StrEnum):
     ENDED = "ended"  # an edge of the job table
     HOOK = "hook"
     SWEPT = "swept"
+    MACHINE = "machine"  # a kept machine that nobody uses is ended
     BUDGET = "budget"  # a budget of several jobs passed a share, or is used up
     ALERT = "alert"  # a person should look
     CONTROLLER = "controller"

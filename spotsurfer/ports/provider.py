@@ -62,6 +62,7 @@ class Witness(Protocol):
         ...
 
 
+KEPT_TAG = "spotsurfer:kept"  # of a machine that takes further jobs: "yes"
 MACHINE_BASE = "/var/lib/spotsurfer"  # the agent's folder on machines
 USER_DATA_BYTES_MAX = 16 << 10  # before base64; EC2's limit, which all providers keep
 
@@ -87,6 +88,7 @@ class Capabilities:
     rebalance: str = "ignore"  # "ignore" | "checkpoint" | "move": reaction to the cloud's advice to leave a machine
     shares_gpus: bool = False  # all its machines have the same GPUs, as machines of one host do
     egress: EgressPrices = field(default_factory=EgressPrices)
+    keeps: bool = False  # several jobs may share a machine, each with its own rights in the store
     stores: Sequence[str] = ()  # kinds of stores (schemes) for which it makes credentials; () = its machines need none
 
 
@@ -228,9 +230,11 @@ class Provider(Protocol):
         """
         ...
 
-    def store_access(self, job: str, attempt: int) -> StoreAccess:
+    def store_access(self, job: str, attempt: int, machine: str = "") -> StoreAccess:
         """The store as an instance of this attempt sees it, limited to what the attempt may touch; the store is one of ours.
 
+        `machine`: launch token of a machine that is kept, on which the attempt is; without a job: what the machine may read
+        itself, which is the orders for its slots. Only asked for if the provider `keeps` machines.
         Makes no call, and answers the same each time: it becomes part of the user-data, which a repeated order may not change.
         """
         ...

@@ -18,6 +18,7 @@ from spotsurfer.model.charges import ChargeLine
 from spotsurfer.model.cost_report import CostReport
 from spotsurfer.model.figures import Figures
 from spotsurfer.model.job import Attempt, Job, JobId, JobSpec
+from spotsurfer.model.licences import LicenceStatus
 from spotsurfer.model.market import Market
 from spotsurfer.model.snapshot import SpotSeen
 from spotsurfer.ports.policies import Forecast
@@ -421,12 +422,12 @@ class Service(Protocol):
         """
         ...
 
-    def jobs(self, include_ended: bool = True, owner: str | None = None) -> Sequence[JobStatus]:
-        """All jobs, newest first; with `owner` those of theirs."""
+    def jobs(self, include_ended: bool = True, owner: str | None = None, tasks: bool = True) -> Sequence[JobStatus]:
+        """All jobs, newest first; with `owner` those of theirs; without `tasks` those that are in no array."""
         ...
 
-    def jobs_brief(self, include_ended: bool = True, owner: str | None = None) -> Sequence[JobBrief]:
-        """All jobs, newest first, in short; with `owner` those of theirs."""
+    def jobs_brief(self, include_ended: bool = True, owner: str | None = None, only_tasks: bool = False) -> Sequence[JobBrief]:
+        """All jobs, or tasks of arrays alone, newest first, in short; with `owner` those of theirs."""
         ...
 
     def job(self, job: JobId) -> JobStatus:
@@ -470,6 +471,13 @@ class Service(Protocol):
         """
         ...
 
+    def signal(self, job: JobId, name: str) -> int:
+        """Send a signal ("USR1"; "B:USR1" to its command alone, "S:USR1" to all others) to the processes of a job that runs.
+
+        The number of the request. UsageError for another name, Conflict when it does not run.
+        """
+        ...
+
     def prioritize(self, job: JobId, priority: int) -> Job:
         """Set its priority from now on. UsageError out of range, Conflict when it has ended."""
         ...
@@ -490,6 +498,10 @@ class Service(Protocol):
 
     def remove_scope_budget(self, scope: str, per: Per = Per.TOTAL, who: str = "") -> Budget | None:
         """Remove one that was set; returns the one of the configuration that counts again. NotFound."""
+        ...
+
+    def licences(self, owner: str | None = None) -> Sequence[LicenceStatus]:
+        """Pools of licences, as of the last look at all jobs; with `owner` only jobs of theirs are named."""
         ...
 
     def reload(self) -> Reloaded:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import ColumnElement, Connection, func, select
 
 from spotsurfer.model.figures import Figures, Labels
 from spotsurfer.model.job import OVER, AttemptState, JobState
 from spotsurfer.state.schema import attempt as A
 from spotsurfer.state.schema import job as J
+from spotsurfer.state.schema import machine
 from spotsurfer.state.schema import moment as M
 from spotsurfer.state.schema import stored as S
 from spotsurfer.state.schema import usage as U
 
-PROVIDER = A.c.pool["provider"].as_string()
+PROVIDER = machine.c.pool["provider"].as_string()
 REHEARSAL = func.coalesce(J.c.parent["rehearsal"].as_boolean(), False)
 
 
@@ -49,8 +50,9 @@ def _counts(connection: Connection, query: object) -> dict[str, int]:
     return {key: int(count) for key, count in connection.execute(query)}  # type: ignore[call-overload]
 
 
-def _by(connection: Connection, condition: object, *, state: bool = False) -> dict[Labels, int]:
+def _by(connection: Connection, condition: ColumnElement[bool], *, state: bool = False) -> dict[Labels, int]:
     """Attempts that meet it, by provider and market (and state)."""
-    keys = [PROVIDER, A.c.market, *([A.c.state] if state else [])]
-    query = select(*keys, func.count()).where(condition).group_by(*keys)  # type: ignore[arg-type]
+    keys = [PROVIDER, machine.c.market, *([A.c.state] if state else [])]
+    there = A.join(machine, machine.c.token == A.c.token)
+    query = select(*keys, func.count()).select_from(there).where(condition).group_by(*keys)
     return {tuple(map(str, row[:-1])): int(row[-1]) for row in connection.execute(query)}

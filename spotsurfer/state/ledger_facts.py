@@ -7,12 +7,18 @@ from datetime import datetime
 from typing import Any
 
 from spotsurfer_wire.messages import Report
-from sqlalchemy import Connection, or_, select
+from sqlalchemy import Connection, and_, or_, select
 from sqlalchemy.dialects.sqlite import insert as upsert
 
-from spotsurfer.model.job import AttemptNumber, JobId
+from spotsurfer.model.charges import Stay
+from spotsurfer.model.job import OVER, Attempt, AttemptNumber, JobId
+from spotsurfer.model.machine import Machine
+from spotsurfer.state.jobs import machine_from_row
 from spotsurfer.state.schema import attempt as A
 from spotsurfer.state.schema import counted as C
+from spotsurfer.state.schema import job as J
+from spotsurfer.state.schema import machine as M
+from spotsurfer.state.schema import price as P
 from spotsurfer.state.schema import stored as S
 
 Key = tuple[JobId, AttemptNumber]
@@ -59,6 +65,36 @@ def billed_since(connection: Connection, oldest: datetime) -> set[JobId]:
         .distinct()
     )
     return {JobId(job) for job in rows.scalars()}
+
+
+def shared(
+    connection: Connection, attempts: Sequence[Attempt]
+) -> dict[str, tuple[Machine, list[tuple[datetime, int]], list[Stay]]]:
+    """Of those of these attempts' machines that are kept, by token: prices from a moment on, and the stays of all that were on
+    it with one of these attempts, or later."""
+    since: dict[str, str] = {}
+    for a in attempts:
+        if a.launched_at is not None:
+            at = min(a.launched_at, a.released_at or a.launched_at).isoformat()
+            since[a.token] = min(at, since.get(a.token, at))
+    rows = connection.execute(select(M).where(M.c.token.in_(list(since)), M.c.keep_seconds > 0)).mappings()
+    kept = {row["token"]: machine_from_row(row) for row in rows}
+    found: dict[str, tuple[Machine, list[tuple[datetime, int]], list[Stay]]] = {t: (m, [], []) for t, m in kept.items()}
+    if not kept:
+        return found
+    when = datetime.fromisoformat
+    priced = select(A.c.token, P.c.at, P.c.usd_micros_per_hour).join(A, and_(A.c.job == P.c.job, A.c.number == P.c.attempt))
+    for token, at, price in connection.execute(priced.where(A.c.token.in_(list(kept))).order_by(P.c.at)):
+        found[token][1].append((when(at), int(price)))
+    asked = J.c.spec["cpus"].as_integer()
+    columns = (A.c.token, A.c.launched_at, A.c.job, A.c.number, A.c.state, A.c.released_at, asked)
+    lived = select(*columns).join(J, J.c.id == A.c.job).where(A.c.token.in_(list(kept)), A.c.launched_at.is_not(None))
+    for token, begins, job, number, state, ends, cpus in connection.execute(lived):
+        if ends is None or ends >= since[token]:
+            over = when(ends) if ends and state in map(str, OVER) else None
+            came = min(when(begins), over) if over is not None else when(begins)  # its order may come too late
+            found[token][2].append(Stay(came, JobId(job), AttemptNumber(number), over, max(cpus or 1, 1)))
+    return found
 
 
 def set_stored(connection: Connection, job: JobId, at: datetime, size: int) -> None:

@@ -198,6 +198,11 @@ class Reports:
         heard = {number: self._heard.get((job, number)) for number in self._attempts.get(job, ())}
         return {AttemptNumber(number): h.report.desired if h else 0 for number, h in heard.items()}
 
+    def machines(self, job: str) -> dict[AttemptNumber, str]:
+        """Tokens of the machines that attempts with a report share with others."""
+        heard = ((number, self._heard.get((job, number))) for number in self._attempts.get(job, ()))
+        return {AttemptNumber(number): h.report.machine for number, h in heard if h is not None and h.report.machine}
+
     @property
     def unread(self) -> dict[Key, str]:
         """Why reports could not be read."""

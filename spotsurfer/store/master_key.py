@@ -40,6 +40,10 @@ class StoreKey:
         """The voucher in this attempt's user-data: it opens the part that user-data leaves out, as long as that is there."""
         return voucher(self.master, job, attempt)
 
+    def order_secret_of(self, machine: str) -> bytes:
+        """The key that seals the orders for a machine that is kept, by its launch token."""
+        return access_secret(self.master, f"machine:{machine}", 0)
+
     def host_seed_of(self, job: str, attempt: int) -> bytes:
         """The private host key of this attempt's machine."""
         return host_seed(self.master, job, attempt)

@@ -91,6 +91,12 @@ class MoveBody(Asked):
     market: Market | None = None
 
 
+class SignalBody(Asked):
+    """A name like USR1; B:USR1 for its command alone, S:USR1 for all its other processes."""
+
+    signal: Annotated[str, Field(max_length=20)]
+
+
 class BudgetBody(Asked):
     """What a job may cost in all; null = it has no limit of its own."""
 
@@ -161,6 +167,7 @@ class JobsQuery(BaseModel):
     name: str | None = Field(None, description="Their name; * and ? are wildcards")
     owner: str | None = Field(None, description="Who submitted them")
     project: str | None = Field(None, description="Their project; * and ? are wildcards")
+    tasks: bool = Field(True, description="Tasks of arrays, too")
     sort: Sorting = Field(Sorting.AGE, description="Newest first, or by one of these")
     limit: int | None = Field(None, ge=1, description="Only the first so many")
 

@@ -30,6 +30,7 @@ from spotsurfer.web.request_models import (
     NameBody,
     PlanBody,
     PriorityBody,
+    SignalBody,
     StoreBody,
     SubmitBody,
     SubmitManyBody,
@@ -94,14 +95,17 @@ def _checked(body: SubmitBody, request: Request, who: Principal) -> JobSpec:
 @router.get("/jobs", tags=["jobs"], response_model=m.JobsOut)
 def jobs(service: Controller, wanted: Annotated[JobsQuery, Query()]) -> Response:
     """All jobs, or those that are wanted, newest first or as asked."""
-    found = m.JobsOut(jobs=[m.JobOut.of_status(x) for x in wanted.of(service.jobs(wanted.ended, owner=wanted.owner))])
+    found = m.JobsOut(
+        jobs=[m.JobOut.of_status(x) for x in wanted.of(service.jobs(wanted.ended, owner=wanted.owner, tasks=wanted.tasks))]
+    )
     return Response(found.model_dump_json(), media_type="application/json")  # a thousand jobs are not checked a second time
 
 
 @router.get("/brief", tags=["jobs"], response_model=m.BriefsOut)
-def jobs_brief(service: Controller, ended: bool = True, owner: str | None = None) -> Response:
-    """All jobs in short, newest first: thousands of them in no time."""
-    return Response(BRIEFS.dump_json({"jobs": service.jobs_brief(ended, owner=owner)}), media_type="application/json")
+def jobs_brief(service: Controller, ended: bool = True, owner: str | None = None, only_tasks: bool = False) -> Response:
+    """All jobs in short, or only tasks of arrays, newest first: thousands of them in no time."""
+    found = service.jobs_brief(ended, owner=owner, only_tasks=only_tasks)
+    return Response(BRIEFS.dump_json({"jobs": found}), media_type="application/json")
 
 
 @router.get("/jobs/{job}", tags=["jobs"])
@@ -153,6 +157,12 @@ def cancel(job: JobPath, service: Controller) -> m.CommandOut:
 def move(job: JobPath, body: MoveBody, service: Controller) -> m.NumberOut:
     """Ask for another machine; the answer is the number of the request."""
     return m.NumberOut(number=service.move(JobId(job), body.instance_type, body.market))
+
+
+@router.post("/jobs/{job}/signal", status_code=202, tags=["wishes"])
+def signal(job: JobPath, body: SignalBody, service: Controller) -> m.NumberOut:
+    """Send a signal to its processes; the answer is the number of the request."""
+    return m.NumberOut(number=service.signal(JobId(job), body.signal))
 
 
 @router.post("/jobs/{job}/checkpoint", status_code=202, tags=["wishes"])

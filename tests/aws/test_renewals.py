@@ -49,7 +49,7 @@ class Cloud:
         self.trouble: ProviderError | None = None
         self.made: list[tuple[str, int, Sequence[str]]] = []
 
-    def store_access(self, job: str, attempt: int) -> StoreAccess:
+    def store_access(self, job: str, attempt: int, machine: str = "") -> StoreAccess:
         return StoreAccess("s3://b", {}, renewed=self.is_renewed)
 
     def credentials(self, job: str, attempt: int, inputs: Sequence[str], home: str = "") -> Credentials:

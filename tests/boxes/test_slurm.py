@@ -30,13 +30,23 @@ class Shell:
         self.home, programs = folder / "wf", folder / "bin"
         self.home.mkdir()
         install(programs, DEFAULT_PARTITIONS)
-        own = {"PATH": f"{programs}:/usr/bin:/bin", "XDG_STATE_HOME": str(folder / "state"), "SPOTSURFER_URL": world.client.place}
+        own = {
+            "PATH": f"{programs}:/usr/bin:/bin",
+            "XDG_STATE_HOME": str(folder / "state"),
+            "SPOTSURFER_URL": world.client.place,
+        }
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPOTSURFER", "SLURM"))}
         self.environment = kept | own
 
     def __call__(self, command: str, code: int = 0) -> str:
         done = subprocess.run(
-            ["bash", "-c", command], cwd=self.home, env=self.environment, capture_output=True, text=True, timeout=200, check=False
+            ["bash", "-c", command],
+            cwd=self.home,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
         )
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout

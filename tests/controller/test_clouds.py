@@ -71,7 +71,7 @@ class Cloud:
         self._check()
         return Listing(list(self.machines.values()), self.is_whole)
 
-    def store_access(self, job: str, attempt: int) -> StoreAccess:
+    def store_access(self, job: str, attempt: int, machine: str = "") -> StoreAccess:
         return StoreAccess(f"{self.capabilities.stores[0]}://store", self.options, renewed=True)
 
     def check_inputs(self, job: str, inputs: Sequence[str]) -> None:

@@ -30,7 +30,7 @@ from support.agent_shim import Shim
 from support.agent_world import FakeEngine
 
 from spotsurfer.model.job import Attempt
-from spotsurfer.ports.provider import LaunchPlan
+from spotsurfer.ports.provider import KEPT_TAG, LaunchPlan
 
 NOTICE_SECONDS = 20
 LEASE_SECONDS = 8.0
@@ -76,7 +76,24 @@ class Machine:
     gone_at: datetime | None = None
     reclaimed: bool = False
     registry_down: bool = False
-    agent: Agent | None = field(default=None)
+    agent: Agent | None = field(default=None)  # that came last
+    others: list[Agent] = field(default_factory=list)  # that came before and are there still
+    slots: int = 0  # that were looked at; the first one is that of user-data
+
+    @property
+    def agents(self) -> list[Agent]:
+        """All that are there."""
+        return [*self.others, *([self.agent] if self.agent is not None else [])]
+
+    @property
+    def noticed_at(self) -> float | None:
+        """When its notice came."""
+        return next((a.noticed_at for a in self.agents if a.noticed_at is not None), None)
+
+    @property
+    def kept(self) -> bool:
+        """It takes further jobs."""
+        return self.plan.tags.get(KEPT_TAG) == "yes"
 
 
 class Kept(StateFile):
@@ -107,10 +124,17 @@ class Agent:
     """
 
     def __init__(
-        self, machine: Machine, store: Objects, chances: Chances, rand: random.Random, work: int, folder: Path
+        self,
+        machine: Machine,
+        store: Objects,
+        chances: Chances,
+        rand: random.Random,
+        work: int,
+        folder: Path,
+        order: bytes | None = None,
     ) -> None:
         self.machine, self.chances, self.rand = machine, chances, rand
-        self.config = json_codec.decode(AgentConfig, machine.plan.user_data.encode())
+        self.config = json_codec.decode(AgentConfig, machine.plan.user_data.encode() if order is None else order)
         self.job, self.number = self.config.job, self.config.attempt
         self.store = store.seen_by("agent", self._reach)
         self.now = 0.0
@@ -121,7 +145,7 @@ class Agent:
         code = 7 if rand.random() < chances.command_fails else 0
         self.shim = Shim(lambda: self.now, length=work, codes=[0, code] if setup else [], exit_code=code, before=setup)
         self.state = Kept(folder / "never", self.job, self.number)
-        self.cache = DiskCache(folder / machine.id, IMAGE_BYTES)
+        self.cache = DiskCache(folder / f"{machine.id}-{self.job}", IMAGE_BYTES)
         self.unfit: list[str] = []
         self.facts_there: dict[str, str] = {}
         self.facts_here: dict[str, str] = {}

@@ -102,7 +102,7 @@ class ShapedCloud(Cloud):
         self.shape, self.notice_seconds = world.shape, world.notice_seconds
         self.capabilities = Capabilities(world.notice_seconds, "aws")
 
-    def _agent(self, machine: Machine) -> Agent:
+    def _agent(self, machine: Machine, order: bytes | None = None) -> Agent:
         return ShapedAgent(machine, self)
 
 

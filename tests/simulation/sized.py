@@ -135,5 +135,5 @@ class SizedCloud(Cloud):
     def _lacks(self, plan: LaunchPlan) -> bool:
         return plan.pool.instance_type in self.out or super()._lacks(plan)
 
-    def _agent(self, machine: Machine) -> Agent:
+    def _agent(self, machine: Machine, order: bytes | None = None) -> Agent:
         return SizedAgent(machine, self, self.disks)

@@ -10,6 +10,7 @@ import pytest
 from simulation.chances import calm
 from simulation.moods import Always
 from simulation.seeds import seeds
+from simulation.test_machines import calm_world
 from simulation.world import World
 
 from spotsurfer.core.facts.attempt_view import FAILED_SECONDS
@@ -97,7 +98,7 @@ def test_pauses_crashes_and_every_edge_of_the_attempt_table_are_met() -> None:
     crashes, pauses = 0, 0
     more = (play(seed) for seed in range(SEEDS, SEEDS + MORE) for play in (world_of, rough_world_of))
     chosen = itertools.chain(map(world_of, CHOSEN), map(rough_world_of, CHOSEN_ROUGH))
-    for world in itertools.chain([ending_world(), imageless_world()], chosen, more):
+    for world in itertools.chain([ending_world(), imageless_world(), calm_world()], chosen, more):
         taken += world.edges
         crashes += world.crashes
         pauses += len(world.pauses())

@@ -14,6 +14,7 @@ from pathlib import Path
 from simulation.agents import NOTICE_SECONDS, Agent, Machine
 from simulation.chances import Chances
 from simulation.objects import Objects
+from spotsurfer_wire import object_keys
 
 from spotsurfer.model.errors import NoCapacity, ProviderError
 from spotsurfer.model.job import InstanceId
@@ -86,8 +87,8 @@ class Cloud:
         """The machine is gone, and everything on it."""
         if machine.gone_at is None:
             machine.gone_at, machine.reclaimed = self.clock.now(), reclaimed
-            if machine.agent is not None:
-                machine.agent.die()
+            for agent in machine.agents:
+                agent.die()
 
     def describe(self) -> Listing:
         self._check()
@@ -98,7 +99,7 @@ class Cloud:
     def outlet(self, instance: InstanceId) -> socket.socket:
         raise AssertionError("nobody connects to these machines")
 
-    def store_access(self, job: str, attempt: int) -> StoreAccess:
+    def store_access(self, job: str, attempt: int, machine: str = "") -> StoreAccess:
         return StoreAccess("memory:///", {})
 
     def check_inputs(self, job: str, inputs: Sequence[str]) -> None:
@@ -129,26 +130,48 @@ class Cloud:
     def agents(self) -> None:
         """All agents look and act once more in this second."""
         for m in self.machines.values():
-            if m.gone_at is None and m.agent is not None and m.agent.step((self.clock.now() - m.born).total_seconds()):
-                self.end(m)
+            if m.gone_at is None:
+                self._agents_of(m, (self.clock.now() - m.born).total_seconds())
+
+    def _agents_of(self, m: Machine, age: float) -> None:
+        """All agents of a machine look and act; one that is over ends the machine, or leaves it if that is kept."""
+        for agent in m.agents:
+            if agent.step(age):
+                if not m.kept:
+                    self.end(m)
+                    return
+                agent.die()
+                m.others = [a for a in m.others if a is not agent]
+                m.agent = None if m.agent is agent else m.agent
+        while m.kept and (order := self.store.data.get(object_keys.order_slot_key(m.plan.token, m.slots))) is not None:
+            m.slots += 1
+            if order[0]:
+                noticed, m.others = m.noticed_at, m.agents
+                m.agent = self._agent(m, order[0])
+                m.agent.noticed_at = noticed
+                m.agent.begin(age)
 
     def _step(self, m: Machine, age: float) -> None:
         spot = m.plan.market is Market.SPOT
-        if m.agent is None:
+        if m.slots == 0:
             if age >= m.boots_after:
-                m.agent = self._agent(m)
+                m.agent, m.slots = self._agent(m), 1
                 m.agent.begin(age)
             elif spot and self.rand.random() < self.chances.killed:
                 self.end(m, reclaimed=True)
             return
-        if spot and m.agent.noticed_at is None and self.rand.random() < self.chances.notice:
-            m.agent.noticed_at = age
-        over = m.agent.noticed_at is not None and age - m.agent.noticed_at >= m.agent.notice_seconds
+        if m.agent is None and not m.others:
+            self._agents_of(m, age)
+            if m.agent is None:
+                return  # it waits for its next job
+        if spot and m.noticed_at is None and self.rand.random() < self.chances.notice:
+            for agent in m.agents:
+                agent.noticed_at = age
+        over = m.noticed_at is not None and age - m.noticed_at >= m.agents[0].notice_seconds
         if over or (self.rand.random() < self.chances.killed and not m.sure):
             self.end(m, reclaimed=spot)
             return
-        if m.agent.step(age):
-            self.end(m)
+        self._agents_of(m, age)
 
-    def _agent(self, machine: Machine) -> Agent:
-        return Agent(machine, self.store, self.chances, self.rand, self.work, self.disks)
+    def _agent(self, machine: Machine, order: bytes | None = None) -> Agent:
+        return Agent(machine, self.store, self.chances, self.rand, self.work, self.disks, order)

@@ -130,6 +130,7 @@ class World:
             user_data=self._user_data,
             on_end=lambda _c, _j: None,
             instance_of=observer.instance_of,
+            orders=self,
             first_cooldown_seconds=5.0,
             lease_seconds=self.limits.lease_seconds,
         )
@@ -142,6 +143,15 @@ class World:
         limits = self.limits
         keeps = limits.keep_seconds + limits.lease_seconds if limits.keep_seconds else 0.0
         return config_of(attempt, warm_wait_seconds=limits.warm_wait_seconds, keep_seconds=keeps)
+
+    def of(self, attempt: Attempt) -> bytes:
+        """The order for one more agent on a machine that is kept."""
+        return self._user_data(attempt).encode()
+
+    def void(self, attempt: Attempt) -> bytes:
+        """The order by which no agent comes."""
+        assert attempt.slot
+        return b""
 
     def restart(self) -> None:
         """A new controller process: one that can't begin ends, and is started again."""
@@ -328,7 +338,7 @@ class World:
             waiting = [a for a in attempts[job] if a.state in WAITS]
             assert len(held) <= 1, f"two holders: {held}"
             assert len(waiting) <= 1, f"two waiters: {waiting}"
-            running = [m.id for m in alive if m.agent is not None and m.agent.job == job and m.agent.executing]
+            running = [m.id for m in alive for agent in m.agents if agent.job == job and agent.executing]
             assert len(running) <= 1, f"{job} runs on {running} at once"
         assert len(alive) <= self.limits.instances_max, "more machines than allowed"
 

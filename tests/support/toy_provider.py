@@ -60,7 +60,7 @@ class Toy:
     def outlet(self, instance: InstanceId) -> socket.socket:
         raise ProviderError(f"toy: nobody reaches {instance}")
 
-    def store_access(self, job: str, attempt: int) -> StoreAccess:
+    def store_access(self, job: str, attempt: int, machine: str = "") -> StoreAccess:
         return self._store
 
     def check_inputs(self, job: str, inputs: Sequence[str]) -> None:

@@ -37,6 +37,7 @@ BODIES: dict[str, Any] = {
     "submit_many": {"jobs": [{"job": HERS, "spec": SPEC}]},
     "move": {},
     "priority": {"priority": 1},
+    "signal": {"signal": "USR1"},
     "budget": {"usd_micros": 1},
     "settle_home": {"tree": "0" * 64},
     "go_back": {"checkpoint": "1"},
@@ -75,6 +76,7 @@ OPEN_TO_USERS = {
     "plan",
     "me",
     "budgets",
+    "licences",
 }
 OPEN_TO_VIEWERS = {"plan"}  # of what is no GET: it keeps nothing
 

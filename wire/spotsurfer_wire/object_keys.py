@@ -30,6 +30,7 @@ No other code makes keys. ARCHITECTURE.md explains why the store is the meeting 
     access/<job>.<attempt>                       credentials for a machine, sealed for it alone; by the controller, renewed
     access/<job>.<attempt>.once                  what its user-data leaves out, sealed; by the controller, until a report
     jobs/HOMES/<scope>/<ab>/<sha256>             a file, or a tree, of a folder that jobs work in; by the controller
+    machines/<token>/<slot>                      an order for one more agent on a machine that is kept, sealed; create-only
     runtime/<sha256>.tar.gz                      the agent and its interpreter
 """
 
@@ -292,6 +293,16 @@ def voucher_key(job: str, attempt: int) -> str:
     return f"access/{job}.{attempt:06d}.once"
 
 
+def orders_prefix(machine: str) -> str:
+    """Folder of the orders for one machine, by its launch token."""
+    return f"machines/{machine}/"
+
+
+def order_slot_key(machine: str, slot: int) -> str:
+    """Key of the order for one slot of a machine."""
+    return f"machines/{machine}/{slot:06d}"
+
+
 def runtime_prefix() -> str:
     """Folder of the agent's runtimes."""
     return "runtime/"
@@ -339,9 +350,19 @@ class KeyRights:
         return _fits(self.own, key) and _fits(self.removed, key)
 
 
+def array_of(job: str) -> str:
+    """The array that a job of this id would be a task of; "" = none. No other job may have an id between the two."""
+    match = re.fullmatch(r"(.+)-\d{1,7}", job)
+    return match[1] if match is not None else ""
+
+
 def rights_of_attempt(job: str, attempt: int, scope: str = "") -> KeyRights:
-    """The rights of the machine that runs, or will run, this attempt; `scope`: of the folder that the job works in."""
+    """The rights of the machine that runs, or will run, this attempt; `scope`: of the folder that the job works in.
+
+    A task may read the inputs of its array.
+    """
     home, report = job_prefix(job), live_key(job, attempt)
+    array = (input_key(array_of(job), "*"),) if array_of(job) else ()
     return KeyRights(
         own=(f"{home}*", report),
         controllers=(
@@ -362,7 +383,7 @@ def rights_of_attempt(job: str, attempt: int, scope: str = "") -> KeyRights:
             f"{attempt_log_prefix(job, attempt)}*",  # pieces that were merged
             f"{partials_prefix(job)}*",
         ),
-        read=(f"{home_prefix(scope)}*",) if scope else (),
+        read=(*array, *((f"{home_prefix(scope)}*",) if scope else ())),
     )
 
 

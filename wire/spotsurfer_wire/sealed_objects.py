@@ -1,4 +1,4 @@
-"""Sealed objects in the store: a job's secrets, credentials handed out to a machine, and what its user-data must not say."""
+"""Sealed objects in the store: a job's secrets, credentials for a machine, what its user-data must not say, orders for it."""
 
 from __future__ import annotations
 
@@ -133,3 +133,25 @@ def withhold_secrets(config: AgentConfig, voucher: bytes) -> tuple[AgentConfig, 
 def seal_withheld(kept: Mapping[str, str], voucher: bytes, job: str, attempt: int) -> bytes:
     """The object that holds what was taken out; only the voucher of this attempt opens it."""
     return seal_handout(Handout(dict(kept), 0.0, ""), voucher, job, attempt)
+
+
+# ---- Order: the configuration of one more agent for a machine that is kept; only this machine opens it
+
+ORDER_MARK = b"SSO1"
+
+
+def seal_order(config: bytes, key: bytes, machine: str, slot: int) -> bytes:
+    """The object that carries an encoded configuration; empty = nothing comes in this slot."""
+    return _sealed(ORDER_MARK, key, _order_context(machine, slot), config)
+
+
+def unseal_order(data: bytes, key: bytes, machine: str, slot: int) -> bytes:
+    """What was ordered. Raises BadHandout for whatever was not sealed for this slot of this machine."""
+    try:
+        return _opened(ORDER_MARK, key, _order_context(machine, slot), data)
+    except (InvalidTag, ValueError):
+        raise BadHandout(f"the order for slot {slot} does not open: changed in the store, or another machine's") from None
+
+
+def _order_context(machine: str, slot: int) -> bytes:
+    return ORDER_MARK + json.dumps([machine, slot]).encode()

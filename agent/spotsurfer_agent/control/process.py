@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -39,10 +40,10 @@ log = logging.getLogger(__name__)
 CACHE, TRAFFIC = "cache", "traffic"  # in the agent's folder: objects fetched ahead, and what was counted
 
 
-def run(base: Path, config: AgentConfig, dialect: Dialect) -> bool:
+def run(base: Path, config: AgentConfig, dialect: Dialect, beat: Callable[[], None] | None = None) -> bool:
     """Run the agent in this process: True when the attempt is over, False when told to make room for another process.
 
-    Raises WrongKey if the configuration's key is no valid one.
+    `beat` shows that it is alive; None = its respawner told how. Raises WrongKey if the configuration's key is no valid one.
     """
     syscalls.leave_no_core()
     memory.share_heap()
@@ -52,7 +53,7 @@ def run(base: Path, config: AgentConfig, dialect: Dialect) -> bool:
     cache = DiskCache(base / CACHE, config.cache_bytes)
     cache.clear()  # what another process left was not made durable
     counted = base / TRAFFIC / f"{config.job}.{config.attempt}"
-    way, beat = StoreAccess.of(config, str(counted)), respawn.beater()
+    way, beat = StoreAccess.of(config, str(counted)), beat or respawn.beater()
     if way.purse is not None and not began:  # a job that runs must be looked after at once
         wait_for_first(way.purse, beat)
     given = Surroundings(
@@ -91,6 +92,7 @@ def _make_engine(base: Path, config: AgentConfig, way: StoreAccess, store: Write
 
         engine = JobEngine(base, config.job, patient, tools, origin, keys)
         engine.limits, engine.memory_bytes = limits, memory
+        engine.keeps.most_bytes = config.shared_bytes
         engine.world.images.rules = ImageRules(
             config.image_cache_bytes, tuple(config.insecure_registries), authorities=config.registry_authorities
         )

@@ -8,6 +8,7 @@ Restart and upgrade are the same thing: what `runtime/current` points to is star
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import select
@@ -106,6 +107,7 @@ class Respawner:
                     self._beat_at = self._now()
                 else:
                     self._pause(0.05)  # its end of the pipe is closed: it ends in a moment
+            reap_orphans(child.pid)
             if self._now() - max(self._beat_at, started) > self._patience():
                 log.error("the agent stands still: it is killed and started again")
                 child.kill()
@@ -127,6 +129,15 @@ class Respawner:
 
     def _pause(self, seconds: float) -> None:
         select.select([], [], [], seconds)
+
+
+def reap_orphans(child: int) -> None:
+    """Take note of the ends of processes that others left to us, as process 1 of a slot; `child`: not of this one's."""
+    with contextlib.suppress(ChildProcessError):
+        while os.getpid() == 1 and (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+            if ended.si_pid == child:
+                return
+            os.waitpid(ended.si_pid, 0)
 
 
 def beater() -> Callable[[], None]:

@@ -122,8 +122,8 @@ def changes(tree: HomeTree, root: Path, exclude: list[str], own: set[str], fetch
     """What the job made, changed and removed. Raises OSError.
 
     What came another way stays: the names `own`, and links that begin with `fetched`. A file of the same size and time of
-    change is the same one. Removals come first, then folders, then all else by the time when it came to its name: programs that
-    wait for one file find what was written before it.
+    change is the same one. Removals come first, then folders, then all else by the time when it came to its name: programs
+    that wait for one file find what was written before it.
     """
     was, found, passed = {e.path: e for e in tree.entries}, list[tuple[int, HomeChange]](), list[str]()
     seen = set[str]()

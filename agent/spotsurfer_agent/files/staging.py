@@ -65,7 +65,7 @@ def place_inputs(store: FileStore, spec: Spec, scratch: str) -> None:
         for path, size in sorted(spec.inputs.items()):
             target = folder / safe(path, "input")
             root_fs.make_folder(target.parent)
-            got = store.get_file(object_keys.input_key(spec.job, path), target)
+            got = store.get_file(object_keys.input_key(spec.array or spec.job, path), target)
             if got != size:
                 what = "is not in the store" if got is None else f"has {got} bytes in the store"
                 raise FilesError("input", f"input {path} {what}, {size} bytes were submitted: submit the job again")

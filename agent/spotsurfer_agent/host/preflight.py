@@ -24,14 +24,20 @@ from spotsurfer_agent.host.cgroup import CgroupError, JobCgroup
 from spotsurfer_agent.host.tools import Tools
 
 CRIU_AT_LEAST = (4, 2)
+OF_MACHINE = "machine.json"  # in the folder of a slot, see `control.keeper`
 FREE_BYTES_AT_LEAST = 256 << 20
 
 
 def problems(base: Path, tools: Tools) -> list[str]:
-    """Why not; empty = it can."""
+    """Why not; empty = it can. On a machine that is kept, what its first agent found holds for those after it; not the disk."""
+    known = base / "runtime" / f"fit-{(base / 'runtime' / 'current').resolve().name}"
+    if known.exists():
+        return [x for x in (_disk(base),) if x is not None]
     found = hosting(base, tools)
     if os.geteuid() == 0:
         found = [x for x in (_rights(), _criu(tools)) if x is not None] + found
+    if not found and (base / OF_MACHINE).exists():
+        known.touch()
     return found
 
 

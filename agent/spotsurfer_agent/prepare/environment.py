@@ -177,9 +177,11 @@ class World:
         root = self.images.ready(spec, progress)
         names = self._folder / root_fs.NAMES  # for name lookups
         names.mkdir(exist_ok=True)
-        known = Path(root_fs.HOSTS).read_text(errors="surrogateescape") if root is None and root_fs.has_hosts() else HOSTS
+        there = root is None and root_fs.has(root_fs.HOSTS)
+        known = Path(root_fs.HOSTS).read_text(errors="surrogateescape") if there else HOSTS
         hosts = network.hosts_file(known, (self.host, host))
-        for name, text in (("hosts", hosts), ("resolv.conf", root_fs.resolver())):
+        own_id = network.machine_id_of(host or self.host)
+        for name, text in (("hosts", hosts), ("resolv.conf", root_fs.resolver()), ("machine-id", own_id)):
             (names / name).write_text(text, errors="surrogateescape")
             (names / name).chmod(0o644)  # for the job's user, too
         return root

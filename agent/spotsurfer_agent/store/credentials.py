@@ -292,8 +292,8 @@ def redeem(config: AgentConfig, folder: Path) -> None:
     options = json.loads(kept["input_options"])
     whole = replace(config, key=kept["key"], access_secret=kept["access_secret"], input_options=options, voucher="")
     if kept.get(HOST_KEY):
-        _write(folder / HOST_KEY, kept[HOST_KEY].encode())
-    _write(folder / CONFIG, json_codec.encode(whole))
+        write_durably(folder / HOST_KEY, kept[HOST_KEY].encode())
+    write_durably(folder / CONFIG, json_codec.encode(whole))
 
 
 def _is_here(config: AgentConfig, folder: Path) -> bool:
@@ -304,7 +304,8 @@ def _is_here(config: AgentConfig, folder: Path) -> bool:
     return (there.job, there.attempt) == (config.job, config.attempt)
 
 
-def _write(path: Path, data: bytes) -> None:
+def write_durably(path: Path, data: bytes) -> None:
+    """Write or replace a file that only root reads. Raises OSError."""
     fresh = path.with_name(f"{path.name}.fresh")
     fresh.unlink(missing_ok=True)
     fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -317,7 +317,7 @@ class GcpProvider:
         del instance
         return socket.socket(socket.AF_INET, socket.SOCK_STREAM)
 
-    def store_access(self, job: str, attempt: int) -> StoreAccess:
+    def store_access(self, job: str, attempt: int, machine: str = "") -> StoreAccess:  # noqa: ARG002 - none is kept
         """The store's address; `credentials` hold the rights in it."""
         del job, attempt
         return StoreAccess(self._host.store_url, self._settings.machines_store, renewed=True)

@@ -40,7 +40,7 @@ from spotsurfer_providers.local.box.records import BoxFolder, BoxRecord, BoxStat
 from spotsurfer_providers.local.box.scenario import load
 from spotsurfer_providers.local.box.supervisor_client import make_box, reap
 from spotsurfer_providers.local.host_checks import check_host
-from spotsurfer_providers.local.object_gateway.server import BUCKET
+from spotsurfer_providers.local.object_gateway.server import BUCKET, Keys
 from spotsurfer_providers.local.settings import LocalSettings
 
 OUTLET_SECONDS = 5.0
@@ -61,7 +61,9 @@ class LocalProvider:
     witness = None  # its metadata service informs a box's agent, and nothing else does
 
     def __init__(self, settings: LocalSettings, host: ProviderHost) -> None:
-        _check_buckets(settings.buckets, [host.data_dir, *([Path(root)] if (root := _store_root(host.store_url)) else [])])
+        own = [host.data_dir, *([Path(root)] if (root := _store_root(host.store_url)) else [])]
+        _check_buckets("buckets", settings.buckets, own)
+        _check_buckets("folders", settings.folders, own)
         self._settings = settings
         self._host = host
         self._home = Home(host.data_dir)
@@ -72,6 +74,7 @@ class LocalProvider:
             metadata_dialect="aws",
             billing=(BillingRule(minimum_seconds=60.0, reclaimed_first_hour_free=False),),
             shares_gpus=True,
+            keeps=_store_root(host.store_url) is not None,
         )
 
     # ------------------------------------------------------------ offers
@@ -147,6 +150,7 @@ class LocalProvider:
             store_root=_store_root(self._host.store_url) if job_and_attempt(plan.tags) else None,
             scenario=None if path is None else str(path),
             buckets=dict(settings.buckets),
+            folders=dict(settings.folders),
             sockets=dict(settings.sockets),
             root=settings.root or "",
             runtimes=settings.runtimes or "",
@@ -205,13 +209,14 @@ class LocalProvider:
         except (supervisor_client.NoAnswer, OSError, ValueError, KeyError) as e:
             raise ProviderError(f"{instance} can't be reached: {e}") from e
 
-    def store_access(self, job: str, attempt: int) -> StoreAccess:
-        """A folder as S3 through the box's gateway, which knows job and attempt from the box's tags; others unchanged."""
+    def store_access(self, job: str, attempt: int, machine: str = "") -> StoreAccess:
+        """A folder as S3 through the box's gateway, which knows job and attempt from the box's tags, or from the key if the box
+        is kept for several; others unchanged."""
         if _store_root(self._host.store_url) is None:
             return StoreAccess(self._host.store_url, {})
         options = {
             "endpoint": f"http://{network.CLOUD_ADDRESS}:{network.GATEWAY_PORT}",
-            "access_key_id": f"{job}.{attempt}",
+            "access_key_id": Keys(self._home.gateway_secret(), machine).make(job, attempt) if machine else f"{job}.{attempt}",
             "secret_access_key": "the-link-is-the-credential",
             "region": "us-east-1",
             "virtual_hosted_style_request": "false",
@@ -256,14 +261,14 @@ def _box_id(token: str) -> str:
     return f"box-{part}"
 
 
-def _check_buckets(buckets: Mapping[str, str], own: Sequence[Path]) -> None:
+def _check_buckets(key: str, buckets: Mapping[str, str], own: Sequence[Path]) -> None:
     """Jobs may read all of a bucket, so it must not hold the controller's own folders. Raises ConfigError."""
     for name, folder in buckets.items():
         for other in own:
             one, two = Path(folder).resolve(), other.resolve()
             if one.is_relative_to(two) or two.is_relative_to(one):
                 raise ConfigError(
-                    f"provider.local.buckets.{name} is {folder}, and {other} is the controller's own: jobs could read what it "
+                    f"provider.local.{key}.{name} is {folder}, and {other} is the controller's own: jobs could read what it "
                     "keeps there of others, and its keys; name a folder beside it"
                 )
 

@@ -13,7 +13,9 @@ from spotsurfer.model.errors import UsageError
 
 Partitions = Annotated[
     list[str] | None,
-    typer.Option("--partition", help="NAME=MARKET: a partition, and which machines its jobs accept; repeatable, the first is usual."),
+    typer.Option(
+        "--partition", help="NAME=MARKET: a partition, and which machines its jobs accept; repeatable, the first is usual."
+    ),
 ]
 
 
@@ -39,7 +41,7 @@ def install(
     to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Folder for the programs; put it first on PATH.")],
     partitions: Partitions = None,
 ) -> None:
-    """Write sbatch, squeue, sacct, scancel, scontrol, sinfo and srun into a folder; they ask the controller as this command does."""
+    """Write sbatch, squeue, sacct, scancel, scontrol, sinfo and srun into a folder."""
     from spotsurfer.slurm.install import install as write
     from spotsurfer.slurm.site import DEFAULT_PARTITIONS
 

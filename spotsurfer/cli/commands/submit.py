@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotsurfer.cli.common import SESSION, examples, timeout_seconds
-from spotsurfer.cli.follow import until_ended, verdict
+from spotsurfer.cli.follow import until_all_ended, until_ended, verdict
 from spotsurfer.cli.printing import complain, console, is_quiet, money, put, put_json, table, tell
 from spotsurfer.common.units import counted
 from spotsurfer.common.units import size as human_size
+from spotsurfer.model.arrays import read_array, task_id
 from spotsurfer.model.errors import Conflict, NoCapacity, SpotsurferError, UsageError
 from spotsurfer.web.client import Client, Json, job_path
 from spotsurfer.web.submitting import request_body, spec_body, upload
@@ -24,6 +25,7 @@ from spotsurfer.web.submitting import request_body, spec_body, upload
 if TYPE_CHECKING:
     from spotsurfer.jobspec.parse import JobRequest
     from spotsurfer.jobspec.uploads import InputFile
+    from spotsurfer.model.job import JobSpec
 
 
 # ---- GPU notes: what saving a job with GPUs costs, and on which machines it may fail.
@@ -137,6 +139,7 @@ HomeFiles = Annotated[list[str] | None, typer.Option("--home-file", help="Only t
 Priority = Annotated[
     str | None, typer.Option(help="low, normal, high or a number; matters where limits leave no room.", show_default=False)
 ]
+Licences = Annotated[list[str] | None, typer.Option("--licence", help="It takes while it runs, like vcs=1; repeatable.")]
 Array = Annotated[str | None, typer.Option(help="Tasks, like 1-1000%50; {task} is the number of each.", show_default=False)]
 After = Annotated[list[str] | None, typer.Option(help="afterok:JOB, afterany:JOB, … or singleton; repeatable.")]
 Begin = Annotated[str | None, typer.Option(help="Not before: a time with a zone, or e.g. 2h from now.", show_default=False)]
@@ -157,6 +160,7 @@ def add(app: typer.Typer) -> None:
             "spotsurfer submit assembly.toml --deadline 70h --work 48h",
             "spotsurfer submit --cpu 2 --mem 4G --in reads.fq --out 'contigs/*.fa' -- megahit -t 2 -r reads.fq -o contigs",
             "spotsurfer submit answer.toml --priority high",
+            "spotsurfer submit --licence vcs=1 --in tb.v -- vcs -R tb.v",
             "spotsurfer submit --home . --cpu 4 --mem 8G -- make -j4 report.pdf",
             "spotsurfer submit sweep.toml --array 1-1000%50",
             "spotsurfer submit merge.toml --after afterok:sweep-3fa1b2",
@@ -177,6 +181,7 @@ def submit(  # noqa: PLR0913 - one parameter an option
     mem: Annotated[str | None, typer.Option(help="Memory, e.g. 4G.", show_default=False)] = None,
     gpus: Annotated[int | None, typer.Option(help="GPUs.", show_default=False)] = None,
     gpu: Annotated[str | None, typer.Option(help="Which chip, e.g. H100.", show_default=False)] = None,
+    licences: Licences = None,
     inputs: Annotated[list[str] | None, typer.Option("--in", help="Input file, folder or address; repeatable.")] = None,
     outputs: Annotated[list[str] | None, typer.Option("--out", help="Output file or wildcard; repeatable.")] = None,
     outputs_optional: Annotated[
@@ -221,6 +226,7 @@ def submit(  # noqa: PLR0913 - one parameter an option
         "resources.memory": mem,
         "resources.gpus": gpus,
         "resources.gpu": gpu,
+        "resources.licences": licences,
         "inputs": inputs,
         "outputs": outputs,
         "outputs_optional": outputs_optional,
@@ -254,13 +260,10 @@ def submit(  # noqa: PLR0913 - one parameter an option
         show_plan(client, request)
         return
     job = send(client, request)
+    id = job["array"] or job["id"]
     if wait:
-        tell(f"Submitted {job['id']}.")
-        job = until_ended(client, job["id"], limit)
-        if request.spec.home or request.spec.stdout:
-            from spotsurfer.cli.commands.home import come_home
-
-            come_home(client, [job["id"]])
+        tell(f"Submitted {id}.")
+        job = _wait(client, request.spec, job, limit)
     spec = job["spec"]
     if spec["secrets"]:
         how = (
@@ -273,11 +276,24 @@ def submit(  # noqa: PLR0913 - one parameter an option
         tell(cost)
     put_json(job)
     if is_quiet():
-        put(job["id"])
+        put(id)
+    elif not wait and job["array"]:
+        put(f"Submitted {id} with {counted(len(read_array(spec['array']).tasks), 'task')}. `spotsurfer list` shows them.")
     elif not wait:
-        put(f"Submitted {job['id']}. `spotsurfer watch {job['id']}` follows it.")
+        put(f"Submitted {id}. `spotsurfer watch {id}` follows it.")
     if wait:
         verdict(job)
+
+
+def _wait(client: Client, spec: JobSpec, job: Json, limit: float | None) -> Json:
+    """The job or array at its end, with all that comes home there."""
+    array = job["array"]
+    ended = until_all_ended(client, array, limit) if array else until_ended(client, job["id"], limit)
+    if spec.home or spec.stdout:
+        from spotsurfer.cli.commands.home import come_home
+
+        come_home(client, [task_id(array, task) for task in read_array(spec.array).tasks] if array else [job["id"]])
+    return ended
 
 
 def send(client: Client, request: JobRequest) -> Json:

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from graphlib import CycleError, TopologicalSorter
 
+from spotsurfer_wire import object_keys
 from sqlalchemy import Connection
 
 from spotsurfer.jobspec.queueing import begins_at
+from spotsurfer.jobspec.validate import WORK_MIN_SECONDS
 from spotsurfer.model import arrays
 from spotsurfer.model.dependencies import After, Dependency, read_after
-from spotsurfer.model.errors import JobFileError, NotFound
-from spotsurfer.model.job import ASKED, Job, JobId, JobSpec, JobState, Wish
+from spotsurfer.model.errors import Conflict, JobFileError, NotFound
+from spotsurfer.model.job import ASKED, Job, JobId, JobSpec, JobState, MarketChoice, Wish
 from spotsurfer.ports.service import NewJob
 from spotsurfer.state import jobs as rows
+
+WORK_SHARE = 0.5  # of a time limit: users ask for about twice the time that a job takes
+
+
+def limited(spec: JobSpec, meaning: str) -> JobSpec:
+    """With the time limit as the operator means it: the end of the job, or a deadline for it. One of its own stays."""
+    limit = spec.time_limit_seconds
+    if meaning != "deadline" or limit is None or spec.deadline_seconds is not None or spec.market is MarketChoice.SPOT:
+        return spec
+    work = max(limit * WORK_SHARE, WORK_MIN_SECONDS)
+    return replace(spec, time_limit_seconds=None, deadline_seconds=max(limit, work), work_seconds=work, warn_signal="")
 
 
 def numbered(new: NewJob, number: int) -> NewJob:
@@ -44,6 +57,14 @@ def rows_of(id: JobId, spec: JobSpec, now: datetime, owner: str, new: NewJob | N
         )
         for n, task in enumerate(arrays.read_array(spec.array).tasks)
     ]
+
+
+def check_ids(connection: Connection, jobs: Iterable[JobId]) -> None:
+    """Raises Conflict for a job that would pass for a task of another one: machines of tasks read the inputs of their array."""
+    for id in jobs:
+        array = object_keys.array_of(id)
+        if rows.is_taken(connection, id, array):
+            raise Conflict(f"the id {id!r} can't be told from that of another job or its tasks: submit it again")
 
 
 def of_task(conditions: Sequence[Dependency], task: int | None) -> list[Dependency]:

@@ -15,15 +15,15 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from spotsurfer_wire import json_codec, messages, object_keys
+from spotsurfer_wire import messages, object_keys
 from spotsurfer_wire.input_addresses import OwnStore
-from spotsurfer_wire.messages import Fetch, SelfSave, Share, Spec, Step
 from spotsurfer_wire.sealed_objects import Secrets
 from spotsurfer_wire.store.port import FileStore, StoreError, StoreFull
 from sqlalchemy import Engine
 
-from spotsurfer.controller.jobs.batches import numbered, of_task, resolved, rows_of
+from spotsurfer.controller.jobs.batches import check_ids, limited, numbered, of_task, resolved, rows_of
 from spotsurfer.controller.jobs.secrets import Vault
+from spotsurfer.controller.jobs.specifications import Specifications
 from spotsurfer.controller.jobs.writers import refuse_twice
 from spotsurfer.controller.machines.store_credentials import inputs_of
 from spotsurfer.core.scheduling import placement
@@ -60,9 +60,14 @@ class Submission:
     interval_seconds: float
     addresses: tuple[OwnStore, ...] = ()
     limits: Limits = NO_LIMITS
+    kill_wait_seconds: float = 30.0
+    check_licences: Callable[[JobSpec], None] = lambda _: None
     shared: tuple[str, ...] = ()  # file systems that submit hosts and machines have in common
     _settling: threading.Lock = field(default_factory=threading.Lock)  # a job is submitted or discarded, by the first call
     _discarded: deque[JobId] = field(default_factory=lambda: deque(maxlen=DISCARDED_MAX))
+
+    def __post_init__(self) -> None:
+        self.specifications = Specifications(self.store, self.vault, self.interval_seconds, self.kill_wait_seconds)
 
     def new_job_id(self, name: str) -> JobId:
         """A readable unused id: the name and six random characters."""
@@ -112,9 +117,11 @@ class Submission:
             raise Conflict("two of the jobs that are submitted together have the same id")
         for id, one in jobs.items():
             spec = one.spec if one.spec.user is not None else replace(one.spec, user=messages.UNPRIVILEGED)
-            jobs[JobId(self._check_id(id))] = replace(one, id=id, spec=self._on_share(spec))
+            spec = self._on_share(limited(spec, self.limits.time_limit))
+            jobs[JobId(self._check_id(id))] = replace(one, id=id, spec=spec)
         for id, one in {_alike(one.spec): (id, one) for id, one in jobs.items()}.values():
             self._check_size(one.spec)
+            self.check_licences(one.spec)
             self._check_inputs(id, one.spec)
             self._check_home(one.spec, owner)
         bags = [self.vault.sealed(id, one.spec, dict(one.secrets)) for id, one in jobs.items()]
@@ -127,10 +134,12 @@ class Submission:
         if (gone := next((id for id in jobs if id in self._discarded), None)) is not None:
             raise Conflict(f"job {gone} was given up while it was submitted: submit it again")
         with self.engine.connect() as connection:
+            check_ids(connection, jobs)
             conditions = resolved(connection, jobs, within)
             refuse_twice(connection, owner, [one.spec for one in jobs.values()])
         with self.engine.begin() as connection:
-            jobs = {id: numbered(one, rows.next_number(connection)) for id, one in jobs.items()}
+            first = rows.next_numbers(connection, len(jobs))
+            jobs = {id: numbered(one, first + n) for n, (id, one) in enumerate(jobs.items())}
         try:
             with ThreadPoolExecutor(WRITERS) as pool:
                 list(pool.map(partial(self._store_one, owner), jobs, jobs.values(), bags))
@@ -138,7 +147,7 @@ class Submission:
             raise store_trouble(e) from e
         now = self.clock.now()
         with self.engine.begin() as connection:
-            made = [rows.add_jobs(connection, rows_of(id, one.spec, now, owner, one)) for id, one in jobs.items()]
+            made = rows.add_submissions(connection, [rows_of(id, one.spec, now, owner, one) for id, one in jobs.items()])
             waits = [(job, of_task(some, job.task)) for added, some in zip(made, conditions, strict=True) for job in added]
             dependencies.add(connection, waits)
             told = [Moment(now, job.id, None, str(Kind.SUBMITTED), _said(job.spec)) for job, _ in waits]
@@ -146,58 +155,8 @@ class Submission:
         return made
 
     def _store_one(self, owner: str, id: JobId, new: NewJob, bag: bytes | None) -> None:
-        self._lock_away(id, bag)
-        self._write(id, new.spec, new.modes, owner)
-
-    def _lock_away(self, job: JobId, bag: bytes | None) -> None:
-        """Write the sealed secrets to the store, before the specification that names them."""
-        key = object_keys.secrets_key(job)
-        if bag is None or self.store.create(key, bag):
-            return
-        there = self.store.get(key)  # of an earlier try with a lost answer, or of another submitter
-        if there is None or not self.vault.holds(job, there, bag):
-            raise Conflict(f"job {job} was submitted already with other secrets")
-
-    def _write(self, job: JobId, spec: JobSpec, modes: Mapping[str, int], owner: str) -> None:
-        prefix = object_keys.input_key(job, "")
-        there = {x.key.removeprefix(prefix): x.size for x in self.store.list(prefix)} if modes else {}
-        missing = sorted(set(modes) - set(there))
-        if missing:
-            raise InputMissing(f"input {missing[0]!r} was not uploaded; submit again")
-        wire = Spec(
-            job=job,
-            command=list(spec.command),
-            folder=spec.folder,
-            inputs={p: there[p] for p in sorted(modes)},
-            input_modes=dict(modes),
-            fetches=[Fetch(f.source, f.to, f.sha256, f.version, f.options) for f in spec.fetches],
-            shares=[Share(m.name, m.type, m.source, m.target, m.options, m.read_only) for m in spec.mounts],
-            outputs=list(spec.outputs),
-            outputs_optional=spec.outputs_optional,
-            environment=spec.environment,
-            user=spec.user,
-            checkpoint_interval_seconds=spec.checkpoint_interval_seconds or self.interval_seconds,
-            engine=spec.engine,
-            app=_self_save(spec),
-            tcp=spec.tcp,
-            cpu=spec.cpu,
-            before_freeze=list(spec.before_freeze),
-            after_restore=list(spec.after_restore),
-            hook_seconds=spec.hook_seconds,
-            image=spec.image,
-            devices=list(spec.devices),
-            gpus=placement.asked(spec),
-            entry_point=None if spec.entry_point is None else list(spec.entry_point),
-            steps=[Step(s.name, list(s.command), s.protect, s.always) for s in spec.steps],
-            ports=[p.port for p in spec.ports],
-            secrets={name: secret["as"] for name, secret in spec.secrets.items()},
-            home=spec.home,
-            home_scope=object_keys.home_scope(owner, spec.home) if spec.home else "",
-            home_tree=spec.home_tree,
-            home_exclude=list(spec.home_exclude),
-        )
-        if not self.store.create(object_keys.spec_key(job), json_codec.encode(wire)):
-            raise Conflict(f"job {job} exists already")
+        self.specifications.lock_away(id, bag)
+        self.specifications.write(id, new.spec, new.modes, owner)
 
     def _check_inputs(self, job: JobId, spec: JobSpec) -> None:
         for fetch in spec.fetches:
@@ -262,12 +221,9 @@ class Submission:
         return job
 
     def _exists(self, job: JobId) -> bool:
+        """As a job or as an array."""
         with self.engine.connect() as connection:
-            try:
-                rows.load_job(connection, job)
-            except NotFound:
-                return False
-        return True
+            return rows.is_there(connection, job)
 
 
 @contextmanager
@@ -283,21 +239,6 @@ def spooled(folder: Path, what: str, data: Iterator[bytes], size: int) -> Iterat
             yield spool
     except OSError as e:
         raise DiskFull(f"{folder}: the upload can't be kept ({e.strerror}); free some space") from e
-
-
-def _self_save(spec: JobSpec) -> SelfSave | None:
-    if not spec.saves_itself:
-        return None
-    return SelfSave(
-        signal=spec.app_signal,
-        command=list(spec.app_command),
-        file=spec.app_file,
-        deadline_seconds=spec.app_deadline_seconds,
-        done_file=spec.app_done_file,
-        done_output=spec.app_done_output,
-        done_exit=spec.app_done_exit,
-        restart_command=list(spec.app_restart_command),
-    )
 
 
 def _alike(spec: JobSpec) -> str:

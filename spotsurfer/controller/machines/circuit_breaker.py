@@ -149,9 +149,9 @@ class Guarded:
         """See Provider."""
         return self._provider.outlet(instance)
 
-    def store_access(self, job: str, attempt: int) -> StoreAccess:
+    def store_access(self, job: str, attempt: int, machine: str = "") -> StoreAccess:
         """See Provider."""
-        return self._provider.store_access(job, attempt)
+        return self._provider.store_access(job, attempt, machine) if machine else self._provider.store_access(job, attempt)
 
     def check_inputs(self, job: str, inputs: Sequence[str]) -> None:
         """See Provider."""

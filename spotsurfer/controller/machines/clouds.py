@@ -87,13 +87,18 @@ class Clouds:
 
     # ---- the store
 
-    def store_access(self, attempt: Attempt) -> StoreAccess:
-        """The store as this attempt's machine sees it. Raises ProviderError for an unknown provider."""
-        return self._access(self.at(attempt.pool.provider), attempt.job, attempt.number)
+    def store_access(self, attempt: Attempt, machine: str = "") -> StoreAccess:
+        """The store as this attempt's machine sees it; `machine`: its token, if it is kept. Raises ProviderError for an unknown
+        provider."""
+        return self._access(self.at(attempt.pool.provider), attempt.job, attempt.number, machine)
 
-    def _access(self, provider: Provider, job: str, attempt: int) -> StoreAccess:
+    def machine_access(self, attempt: Attempt) -> StoreAccess:
+        """What the machine of an attempt may read itself, if it is kept. Raises ProviderError for an unknown provider."""
+        return self._access(self.at(attempt.pool.provider), "", 0, attempt.token)
+
+    def _access(self, provider: Provider, job: str, attempt: int, machine: str = "") -> StoreAccess:
         keeper = self._keepers[provider.name]
-        access = keeper.store_access(job, attempt)
+        access = keeper.store_access(job, attempt, machine) if machine else keeper.store_access(job, attempt)
         return access if keeper is provider else replace(access, boot=provider.boot)
 
     def _tariff(self, region: str) -> Tariff:

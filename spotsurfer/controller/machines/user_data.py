@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
-from spotsurfer_wire import object_keys, sealed_objects
+from spotsurfer_wire import json_codec, object_keys, sealed_objects
 from spotsurfer_wire.messages import AgentConfig
 from sqlalchemy import Engine
 
@@ -68,13 +68,32 @@ class Machines:
 
     def user_data(self, attempt: Attempt) -> str:
         """The program of its first boot. If access to the store is renewed, its only secret is the voucher."""
-        access = self.clouds.store_access(attempt)
+        kept = self._is_kept(attempt)
+        access = self.clouds.store_access(attempt, attempt.token if kept else "")
         config, login = self._config(attempt, access), self.logins.of_user_data(attempt)
+        if kept:
+            secret, own = self.key.order_secret_of(attempt.token).hex(), self.clouds.machine_access(attempt)
+            config = replace(config, machine=attempt.token, machine_secret=secret, machine_options=dict(own.options))
         if access.renewed:
             config, _ = sealed_objects.withhold_secrets(config, self.key.voucher_of(attempt.job, attempt.number))
             login = replace(login, host_key="") if login is not None else None
         source = bootstrap.source(access, object_keys.runtime_key(self.runtime_sha256), config.metadata_url)
         return bootstrap.user_data(config, self.runtime_sha256, source, login)
+
+    def of(self, attempt: Attempt) -> bytes:
+        """The sealed order for an attempt on a machine that runs."""
+        config = self._config(attempt, self.clouds.store_access(attempt, attempt.token))
+        config = replace(config, machine=attempt.token)
+        key = self.key.order_secret_of(attempt.token)
+        return sealed_objects.seal_order(json_codec.encode(config), key, attempt.token, attempt.slot)
+
+    def void(self, attempt: Attempt) -> bytes:
+        """The sealed order by which nothing comes in the attempt's slot."""
+        return sealed_objects.seal_order(b"", self.key.order_secret_of(attempt.token), attempt.token, attempt.slot)
+
+    def _is_kept(self, attempt: Attempt) -> bool:
+        with self.engine.connect() as connection:
+            return rows.is_kept(connection, attempt.token)
 
     def left_out(self, attempt: Attempt) -> bytes:
         """The sealed part that the voucher opens: the keys of the job's lineage and of this machine, and access to inputs."""
@@ -125,6 +144,7 @@ def _general(settings: Settings, abilities: Capabilities, attempt: Attempt, acce
         encrypt=checkpoint.encrypt,
         checkpoint_memory_bytes=checkpoint.memory_bytes,
         checkpoint_threads=checkpoint.threads,
+        shared_bytes=checkpoint.shared_bytes,
         compression=checkpoint.compression,
         lazy=checkpoint.lazy,
     )

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from spotsurfer.model.job import ENDED, HOLDS, WAITS, Attempt, AttemptState, HeldBy, Job, JobState, Rewind, Wish
+from spotsurfer.model.machine import MachineState
 from spotsurfer.model.snapshot import (
     AgentSeen,
     HeadSeen,
@@ -54,6 +55,7 @@ class AttemptView:
     unread: UnreadSeen | None
     hearing: Hearing
     doubt: str  # why silence is no evidence
+    stays: bool = False  # its machine is kept, and not being ended
 
     @property
     def state(self) -> AttemptState:
@@ -254,6 +256,7 @@ def cases(snapshot: Snapshot, seen: JobSeen, now: datetime) -> list[AttemptView]
             signs=seen.signs.get(a.number, ()),
             unread=seen.unread.get(a.number),
             hearing=snapshot.hearing,
+            stays=(m := snapshot.machines.get(a.token)) is not None and m.machine.state is MachineState.UP,
             doubt="" if doubt is None or doubt.gives_up == (seen.job.id, a.number) else doubt.why,
         )
         for a in sorted(seen.attempts, key=lambda a: a.number)
@@ -272,7 +275,7 @@ def finished(seen: JobSeen) -> bool:
         return False
     if h is None or not h.done:
         return seen.job.state in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
-    return h.cancelled or h.succeeded or h.failures > seen.job.spec.retries
+    return h.cancelled or h.succeeded or bool(h.ended_by) or h.failures > seen.job.spec.retries
 
 
 def wanted(seen: JobSeen) -> bool:

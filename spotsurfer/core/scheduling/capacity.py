@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING
 
 from spotsurfer.core.facts.ownership import tried_since
+from spotsurfer.core.scheduling.machines import uncounted
 from spotsurfer.core.scheduling.placement import GIB, asked
 from spotsurfer.model.job import HOLDS, OVER, WAITS, Attempt, Job, JobId, JobSpec, JobState, Wish
 from spotsurfer.model.job import AttemptState as A
@@ -69,8 +70,10 @@ def together(some: Iterable[Use]) -> Use:
 
 
 def strangers(snapshot: Snapshot) -> Use:
-    """The use of machines that belong to no attempt and are about to be ended; their price and GPUs are unknown."""
-    return Use(len(snapshot.orphans))
+    """The use of machines that belong to no attempt: orphans, about to be ended, with unknown price and GPUs, and kept ones
+    without a job. A kept one with several jobs was counted too often."""
+    machines, money = uncounted(snapshot)
+    return Use(len(snapshot.orphans) + machines, 0, money)
 
 
 def lacking(used: Use, more: Use, limits: Limits) -> str | None:

@@ -10,11 +10,14 @@ from spotsurfer.common.backoff import backoff_seconds
 from spotsurfer.core.facts.attempt_view import AttemptView, holder_of, wanted
 from spotsurfer.core.facts.ownership import late, refusing, tried_since
 from spotsurfer.core.facts.pool_evidence import evidence, with_evidence
+from spotsurfer.core.facts.shared_writers import rivals
 from spotsurfer.core.scheduling import capacity as hard
 from spotsurfer.core.scheduling import preemption
 from spotsurfer.core.scheduling.budgets import Purse
 from spotsurfer.core.scheduling.deadline import MARKETS, Bought, weighed
 from spotsurfer.core.scheduling.interval import Paced, paced
+from spotsurfer.core.scheduling.licences import Licences
+from spotsurfer.core.scheduling.machines import Fleet, keep_seconds, offer_of
 from spotsurfer.core.scheduling.placement import GIB, choose, fits, serves, wrong_gpus
 from spotsurfer.core.scheduling.relocation import cheaper_but_far, with_relocation
 from spotsurfer.core.scheduling.rightsizing import SIZED, of_size
@@ -22,7 +25,7 @@ from spotsurfer.model.actions import Action, Plan, Preview, Rejected, SetWish
 from spotsurfer.model.job import HOLDS, OVER, WAITS, Attempt, AttemptNumber, Job, JobId, JobState, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Market, Offer
-from spotsurfer.model.snapshot import JobSeen, Snapshot
+from spotsurfer.model.snapshot import JobSeen, MachineSeen, Snapshot
 from spotsurfer.ports.policies import Buy, Interval, PauseSeen, Policy, Purchase
 
 # ---- Back-off: a job that crashes its own machines waits longer for each next one, and is held in the end
@@ -143,11 +146,15 @@ class Planner:
         self.bought: dict[JobId, Bought | None] = {}
         self._planned: list[Offer] = []
         self.purse = Purse(snapshot)
+        self.fleet = Fleet(snapshot, now)
         self._chosen: dict[JobId, tuple[Sequence[Offer], Sequence[tuple[Offer, str]]]] = {}
         self._reserved: list[Offer] = []  # of jobs that wait for room: later jobs don't take it
         self.rejected: list[Rejected] = []
         self.notes: dict[JobId, str] = {}
-        self.contest = preemption.held(snapshot, self._next, now)
+        self.licences = Licences(snapshot, now)
+        thirsty = frozenset(s.job.id for s in snapshot.jobs if preemption.claims(s) and self.licences.lacks(s.job) is not None)
+        self.rivals = rivals(snapshot.jobs)
+        self.contest = preemption.held(snapshot, self._next, now, thirsty)
 
     def reject(self, job: JobId, what: str, why: str) -> None:
         """Remember an alternative that was not taken."""
@@ -191,6 +198,8 @@ class Planner:
         if small := frozenset(c.attempt.number for c in waiters if self._has_less(c, floor)):
             return small
         if holder is None:
+            if seen.job.id in self.licences.overbooked:
+                return frozenset(c.attempt.number for c in waiters)
             bought = self._weighed(seen) if own else None
             forced = bought is not None and bought.forced and any(o.market is Market.ON_DEMAND for o in self._ranked(seen))
             return frozenset(c.attempt.number for c in waiters if forced and c.attempt.market is Market.SPOT)
@@ -228,22 +237,31 @@ class Planner:
             if waiter.agent is not None and waiter.agent.waits:
                 self.note(job.id, f"attempt {waiter.attempt.number} gets ready: {waiter.agent.waits}")
             return None
-        if not any(self.snapshot.listings.values()):
-            self.note(job.id, PARTIAL)
+        if (why := self._not_now(job, own)) is not None:
+            self.note(job.id, why)
             return None
         holder = holder_of(own)
         purpose = NEEDED if holder is None else self._leaving(holder)
         if purpose is None and self.snapshot.doubt is not None and self.snapshot.doubt.asks == job.id:
             purpose = DOUBTED
-        after = not_before(own) if holder is None or holder.gone else None
-        if after is not None and self.now < after:
-            self.note(job.id, f"{backoff_reason(own)}; the next one comes in {(after - self.now).total_seconds():.0f} s")
-            return None
         if purpose is not None:
             return self._best(seen, own, purpose)
         if job.move is not None:
             return self._for_move(seen, own)
         return None if holder is None else self._worth(seen, own, holder)
+
+    def _not_now(self, job: Job, own: Sequence[AttemptView]) -> str | None:
+        """Why the job gets no machine now, whatever is on offer; None = it may get one."""
+        if not any(self.snapshot.listings.values()):
+            return PARTIAL
+        if (lack := self.licences.lacks(job)) is not None:
+            self.licences.wait(job)
+            return lack
+        holder = holder_of(own)
+        after = not_before(own) if holder is None or holder.gone else None
+        if after is None or self.now >= after:
+            return None
+        return f"{backoff_reason(own)}; the next one comes in {(after - self.now).total_seconds():.0f} s"
 
     def _leaving(self, holder: AttemptView) -> str | None:
         """Why the holder will be gone in any case."""
@@ -262,6 +280,8 @@ class Planner:
                 self.reject(seen.job.id, "a machine now", bought.why)
                 return None
             ranked, purpose = _as_bought(ranked, bought), f"{purpose}; {bought.why}"
+        if (kept := self.fleet.choose(seen, ranked)) is not None:
+            return self._take(seen, own, offer_of(kept.machine), purpose, kept=kept)
         if ranked:
             return self._take(seen, own, ranked[0], purpose)
         there = ((o, wrong_gpus(seen.image_gpus, o.gpus)) for o in self._offers if fits(seen.job, o))
@@ -279,6 +299,8 @@ class Planner:
 
     def _next(self, seen: JobSeen) -> Offer | None:
         """The offer to buy for a job that has no machine, or None."""
+        if self.licences.lacks(seen.job) is not None:
+            return None
         ranked, _ = self._choices(seen)
         if any(self.snapshot.listed_at(o.pool.provider) is not None for o in self._offers):  # else none is, and all is on hold
             unseen = self._unseen(ranked)
@@ -383,17 +405,18 @@ class Planner:
             self._chosen[seen.job.id] = [o for o in ranked if o.pool.instance_type not in refused], passed
         return self._chosen[seen.job.id]
 
-    def _take(self, seen: JobSeen, own: Sequence[AttemptView], offer: Offer, purpose: str, move: int = 0) -> Action | None:
+    def _take(
+        self,
+        seen: JobSeen,
+        own: Sequence[AttemptView],
+        offer: Offer,
+        purpose: str,
+        move: int = 0,
+        kept: MachineSeen | None = None,
+    ) -> Action | None:
+        """Plan an attempt on a machine of this offer that is bought, or on `kept`, which is one; None = it can't be had now."""
         job, holder = seen.job.id, holder_of(own)
-        full = hard.no_room_left(self.snapshot, seen, offer, [*self._planned, *self._reserved], self.contest.ways)
-        if full is not None:  # it waits its turn
-            if holder is None:
-                self._reserved.append(offer)
-            for victim in (v for v, way in self.contest.ways.items() if way.to == job):
-                full = f"{victim} of lower priority is suspended for it: {full}"
-            if (other := preemption.suspended_for(seen.attempts)) and job not in self.notes:
-                full = f"suspended for {other} of higher priority, it comes back by itself when there is room: {full}"
-            self.reject(job, f"{offer.market} {offer.pool}", full)
+        if kept is None and self._has_no_room(seen, holder, offer):
             return None
         money = hard.no_money_left(self.snapshot, seen, offer, self._planned)
         if money is not None:
@@ -406,11 +429,30 @@ class Planner:
             return (
                 SetWish(job, None, f"the move failed, the job runs on: {money}", clear_move=True) if move and holder else None
             )
-        self._planned.append(offer)
         self.purse.take(seen.job, offer)
+        self.licences.plan(seen.job)
         known = [seen.head.epoch if seen.head is not None else 0, *(c.attempt.number for c in own), *seen.desired_heard]
         number = AttemptNumber(max(known) + 1)  # never a used one: its machine and its fencing would be confused
-        return Plan(job, number, offer, purpose, move)
+        if kept is not None:
+            self.fleet.take(kept, seen)
+            return Plan(job, number, offer, purpose, move, kept.machine.token)
+        self._planned.append(offer)
+        return Plan(job, number, offer, purpose, move, keep_seconds=keep_seconds(seen.job, offer, self.snapshot.limits))
+
+    def _has_no_room(self, seen: JobSeen, holder: AttemptView | None, offer: Offer) -> bool:
+        """Whether the limits leave no room for this machine; then the job waits its turn, and why is noted."""
+        job = seen.job.id
+        full = hard.no_room_left(self.snapshot, seen, offer, [*self._planned, *self._reserved], self.contest.ways)
+        if full is None:
+            return False
+        if holder is None:
+            self._reserved.append(offer)
+        for victim in (v for v, way in self.contest.ways.items() if way.to == job):
+            full = f"{victim} of lower priority is suspended for it: {full}"
+        if (other := preemption.suspended_for(seen.attempts)) and job not in self.notes:
+            full = f"suspended for {other} of higher priority, it comes back by itself when there is room: {full}"
+        self.reject(job, f"{offer.market} {offer.pool}", full)
+        return True
 
 
 def _as_bought(ranked: Sequence[Offer], bought: Bought) -> Sequence[Offer]:
@@ -440,6 +482,6 @@ def preview(job: Job, snapshot: Snapshot, policy: Policy, now: datetime) -> Prev
     elif not choices:
         obstacle = NO_MACHINE
     else:
-        full = hard.no_room_left(snapshot, seen, choices[0], ())
+        full = Licences(snapshot, now).lacks(job) or hard.no_room_left(snapshot, seen, choices[0], ())
         obstacle = full or hard.no_money_left(snapshot, seen, choices[0], ()) or Purse(snapshot).lacks(job, choices[0]) or ""
     return Preview(list(choices), rejected, obstacle)

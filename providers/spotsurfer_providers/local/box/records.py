@@ -1,6 +1,7 @@
 """Records of boxes on disk, from which any process can tell the fate of a box after any crash.
 
     <data_dir>/local/epoch                  when the scenario began
+    <data_dir>/local/gateway.secret         makes the keys with which jobs that share a box reach the store
     <data_dir>/local/launch.lock            held while a launch is decided
     <data_dir>/local/spot_launches          the number of spot launches
     <data_dir>/local/reclaims/<box>         seconds since the epoch at which its reclaim was announced
@@ -28,6 +29,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from spotsurfer.model.market import Market, Pool
+from spotsurfer.ports.provider import KEPT_TAG
 from spotsurfer_providers.local.box.scenario import BoxFacts
 
 
@@ -70,6 +72,7 @@ class BoxRecord:
     metadata: dict[str, str] = field(default_factory=dict)  # additions to and replacements of its metadata service's content
     metadata_dialect: str = "aws"  # of its metadata service: "aws"; a test cloud may want another
     root: str = ""  # the tree that is its root; "" = the host's
+    folders: dict[str, str] = field(default_factory=dict)  # folders of the host that it may write to, by name
     runtimes: str = ""  # folder of runtimes that it finds in place; "" = it fetches them
 
     @property
@@ -193,6 +196,19 @@ class Home:
             fresh.unlink()
             return datetime.fromisoformat(file.read_text().strip())
 
+    def gateway_secret(self) -> bytes:
+        """What the keys of boxes that are kept are made with: made by the first process that asks."""
+        file = self.path / "gateway.secret"
+        if not file.exists():
+            self.make()
+            fresh = self.path / f".gateway-{os.getpid()}"
+            fresh.touch(0o600)
+            fresh.write_bytes(os.urandom(32))
+            with contextlib.suppress(FileExistsError):
+                os.link(fresh, file)
+            fresh.unlink()
+        return file.read_bytes()
+
     @contextmanager
     def launching(self) -> Iterator[None]:
         """One launch at a time, in all processes."""
@@ -235,3 +251,8 @@ def job_and_attempt(tags: Mapping[str, str]) -> tuple[str, int] | None:
     """The job and attempt that a box works for, from its tags; None for a box without a job."""
     job, attempt = tags.get("spotsurfer:job", ""), tags.get("spotsurfer:attempt", "")
     return (job, int(attempt)) if job and attempt.isdigit() else None
+
+
+def is_kept(tags: Mapping[str, str]) -> bool:
+    """Whether a box may get other jobs after its first one."""
+    return tags.get(KEPT_TAG, "") == "yes"

@@ -27,12 +27,12 @@ from spotsurfer_wire.linux import syscalls
 from spotsurfer.ports.clock import SystemClock
 from spotsurfer_providers.local.box import metadata_aws, metadata_google, network, scenario, supervisor_client
 from spotsurfer_providers.local.box.cgroups import BoxGroup, host_hierarchies
-from spotsurfer_providers.local.box.records import BoxFolder, BoxRecord, BoxState, BoxStatus, Home, job_and_attempt
+from spotsurfer_providers.local.box.records import BoxFolder, BoxRecord, BoxState, BoxStatus, Home, is_kept, job_and_attempt
 from spotsurfer_providers.local.box.scenario import load
 from spotsurfer_providers.local.box.start_stop import Box, start_box
 from spotsurfer_providers.local.box.supervisor_client import LOCK_FD
 from spotsurfer_providers.local.object_gateway.folder_store import Objects
-from spotsurfer_providers.local.object_gateway.server import Gateway, Scope
+from spotsurfer_providers.local.object_gateway.server import Gateway, Keys, Scope
 
 # ---- Console: the output of a box, kept in its folder within bounds.
 
@@ -161,7 +161,9 @@ class Supervisor:
         self.objects = Objects(Path(self.record.store_root), self.home.group_name(self.record.id))
         listening = network.listening_socket(network.CLOUD_ADDRESS, network.GATEWAY_PORT)
         buckets = {name: Objects(Path(folder), "box") for name, folder in self.record.buckets.items()}
-        _in_background(Gateway(listening, self.objects, Scope(*whose), buckets))
+        kept = is_kept(self.record.tags)
+        scope = Keys(self.home.gateway_secret(), self.record.token) if kept else Scope(*whose)
+        _in_background(Gateway(listening, self.objects, scope, buckets))
 
     # ------------------------------------------------------------ the scenario
 

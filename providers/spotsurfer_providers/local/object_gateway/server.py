@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import hmac
 import http.server
 import io
 import re
@@ -65,6 +66,46 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
+class Keeping:
+    """A machine that is kept: it reads the orders for its slots, and nothing of a job."""
+
+    machine: str
+
+    def __str__(self) -> str:
+        return "the machine itself"
+
+    def may_read(self, key: str) -> bool:
+        """Its orders and the runtime."""
+        return key.startswith((object_keys.runtime_prefix(), object_keys.orders_prefix(self.machine)))
+
+    def may_list(self, prefix: str) -> bool:  # noqa: ARG002
+        """Nothing."""
+        return False
+
+    may_create = may_replace = may_delete = may_list
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of a box that is kept. Each carries a code that only the controller and this gateway can make."""
+
+    secret: bytes
+    machine: str
+
+    def make(self, job: str = "", attempt: int = 0) -> str:
+        """The key of an attempt, by default that of the box itself."""
+        name = f"{job}.{attempt}"
+        return f"{name}.{hmac.digest(self.secret, f'{self.machine}/{name}'.encode(), 'sha256').hex()}"
+
+    def scope_of(self, key: str) -> Scope | Keeping:
+        """What may be done with a key. Raises S3Error if it is none of this box."""
+        job, _, attempt = key.rpartition(".")[0].rpartition(".")
+        if not attempt.isdigit() or not hmac.compare_digest(key.encode(), self.make(job, int(attempt)).encode()):
+            raise S3Error(403, "InvalidAccessKeyId", "that key is none of this box")
+        return Scope(job, int(attempt)) if job else Keeping(self.machine)
+
+
+@dataclass(frozen=True, slots=True)
 class Reader:
     """A box that reads a foreign bucket."""
 
@@ -116,8 +157,8 @@ def _part_problem(part: str) -> str | None:
 
 # ---- Gateway
 # It speaks the path-style requests of obstore and boto3: one bucket, and others that are read-only. It does not check
-# signatures: only the box at the other end of the link can reach it, and the scope, fixed when the box is made, decides. Writes
-# need no If-Match.
+# signatures: only the box at the other end of the link can reach it, and the scope, fixed when the box is made, decides. Jobs
+# that share a box have keys, which decide instead. Writes need no If-Match.
 
 BUCKET = "store"
 _IN_THE_WAY = {errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG}
@@ -139,18 +180,21 @@ _LIST_QUERY = frozenset(
 
 
 class Gateway(http.server.ThreadingHTTPServer):
-    """Serves `objects` on an already listening socket, within `scope`; `buckets` are others, by name, read-only."""
+    """Serves `objects` on an already listening socket, within `scope`, or as far as a key of the box allows; `buckets` are
+    others, by name, read-only."""
 
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, listening: Any, objects: Objects, scope: Scope, buckets: Mapping[str, Objects] | None = None) -> None:
+    def __init__(
+        self, listening: Any, objects: Objects, scope: Scope | Keys, buckets: Mapping[str, Objects] | None = None
+    ) -> None:
         super().__init__(listening.getsockname(), GatewayHandler, bind_and_activate=False)
         self.socket.close()
         self.socket = listening
         self.objects, self.uploads = objects, Uploads(objects)
         self._homes: dict[str, str] = {}  # by job: the scope of the folder that it works in
-        self.buckets: dict[str, tuple[Objects, Scope | Reader]] = {n: (o, Reader()) for n, o in (buckets or {}).items()}
+        self.buckets: dict[str, tuple[Objects, Scope | Keys | Reader]] = {n: (o, Reader()) for n, o in (buckets or {}).items()}
         self.buckets[BUCKET] = (objects, scope)
 
     def reads_home(self, scope: object, key: str) -> bool:
@@ -223,11 +267,17 @@ class GatewayHandler(http.server.BaseHTTPRequestHandler):
         self.query = {k: v for k, v in pairs if not _IGNORED_QUERY.fullmatch(k)}
         if bucket not in self.server.buckets:
             raise S3Error(404, "NoSuchBucket", f"the buckets here are {', '.join(sorted(self.server.buckets))}")
-        self.bucket, (self.objects, self.scope) = bucket, self.server.buckets[bucket]
+        self.bucket, (self.objects, scope) = bucket, self.server.buckets[bucket]
+        self.scope = scope.scope_of(self._access_key(dict(pairs))) if isinstance(scope, Keys) else scope
         if self.key and frozenset(self.query) not in _OBJECT_QUERIES[self.command]:
             raise S3Error(501, "NotImplemented", f"no {', '.join(self.query) or self.command} here")
         if self.key and (problem := key_problem(self.key)):
             raise S3Error(400, "InvalidArgument", problem)
+
+    def _access_key(self, query: Mapping[str, str]) -> str:
+        """The key of a signed request or address; "" = it has none."""
+        said = re.search(r"Credential=([^/,]+)/", self.headers.get("Authorization", ""))
+        return said[1] if said else query.get("X-Amz-Credential", "").partition("/")[0]
 
     def _may(self, allowed: bool) -> None:
         if not allowed:
