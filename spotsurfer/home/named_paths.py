@@ -6,7 +6,6 @@ import os
 import re
 from pathlib import Path
 
-ROOT = "SPOTSURFER_HOME"  # variable: the tree; a job sees its own folder of it, and what its script names
 _PATH = re.compile(r"(?:\\.|[^\s'\"`<>|;&(){}$=:,*?\[\]])+")
 
 

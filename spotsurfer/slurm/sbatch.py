@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from spotsurfer.home.named_paths import ROOT, home_of
 from spotsurfer.model import errors as e
 from spotsurfer.model.job import NAME, PRIORITY_MAX, JobSpec, MarketChoice
 from spotsurfer.slurm.batch_options import CONFIGURATION, SBATCH, Batch, check_script, read_batch
@@ -36,6 +35,7 @@ from spotsurfer.web.submitting import spec_body
 
 FAILED = "sbatch: error: Batch job submission failed: "
 LOOK_SECONDS = 1.0
+ROOT = "SPOTSURFER_HOME"  # variable: a tree; a job sees its own folder of it, and what its script names
 SETTLE = "SPOTSURFER_SETTLE_SECONDS"  # variable: programs of this user write into the folder for so long after a submission
 MEMORY_MIN = 16 << 20  # of any job of the controller
 WRAPPED = "#!/bin/sh\n# This script was created by sbatch --wrap.\n\n{}\n"
@@ -125,7 +125,7 @@ def specification(asked: Asked, site: Site) -> JobSpec:
         "folder": folder,
         "input": batch.input,
     }
-    home, named = home_of(folder, asked.script, site.environment.get(ROOT, "")) if Path(folder).is_dir() else ("", ())
+    home, named = _home(folder, asked.script, site.environment.get(ROOT, ""))
     more: dict[str, Any] = {"licences": dict(batch.licences)} if batch.licences else {}
     if batch.signal and batch.limit is not None:  # without a limit it is never sent
         more |= {"warn_signal": batch.signal, "warn_seconds": float(batch.signal_seconds)}
@@ -151,6 +151,17 @@ def specification(asked: Asked, site: Site) -> JobSpec:
         output_append=bool(batch.append),
         **more,
     )
+
+
+def _home(folder: str, script: str, root: str) -> tuple[str, tuple[str, ...]]:
+    """The home of a job that works in `folder`, and which names of it come along (none = all)."""
+    if not Path(folder).is_dir():
+        return "", ()
+    if not root:
+        return folder, ()
+    from spotsurfer.home.named_paths import home_of  # it brings all of `home` with it
+
+    return home_of(folder, script, root)
 
 
 def clean_name(text: str) -> str:

@@ -45,7 +45,23 @@ class Bench:
     def start(self, words: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
         """A command that runs within the block at most."""
         assert (HOST / "python").exists(), f"there are no clients in {CLIENTS}: call make clients"
-        environment = {
+        running = subprocess.Popen(
+            words,
+            cwd=self.folder,
+            env=self.whole_environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            yield running
+        finally:
+            running.kill()
+            running.communicate()
+
+    def whole_environment(self) -> dict[str, str]:
+        """Of the user's commands."""
+        return {
             **os.environ,
             "PATH": ":".join([*map(str, self.path), str(HOST), os.environ["PATH"]]),
             "XDG_STATE_HOME": str(self.folder.parent / "state"),
@@ -54,14 +70,6 @@ class Bench:
             **({} if self.world is None else {"SPOTSURFER_URL": str(self.world.data / "api.sock")}),
             **self.environment,
         }
-        running = subprocess.Popen(
-            words, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        try:
-            yield running
-        finally:
-            running.kill()
-            running.communicate()
 
 
 def workflow(folder: Path) -> Path:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from clients.bench import CLIENTS, HOST, MACHINE, Bench, bench, jobs_of, moves, results, workflow
+from clients.nextflow_tasks import Nextflow, Task
 from support import fleet as fleets
 
 from spotsurfer.slurm.install import install
@@ -77,4 +78,19 @@ def test_toil(tmp_path: Path, path: list[Path]) -> None:
     with bench(tmp_path / "bench", folder, 20) as user:
         user.path = path
         assert "sum 14" in user.call(words).stdout
+        moved_and_never_failed(user)
+
+
+def test_nextflows_calls(tmp_path: Path, path: list[Path]) -> None:
+    """Two tasks, of which the second reads what the first one made: its folder does not hold it, its script names it."""
+    root = tmp_path / "wf"
+    root.mkdir()
+    with bench(tmp_path / "bench", root, 20) as user:
+        user.path, user.environment = path, {"SPOTSURFER_HOME": str(root)}
+        nextflow = Nextflow(user.whole_environment())
+        first = Task("SIMULATE", root / "work" / "aa" / "11", "for i in $(seq 20); do sleep 1; echo $i; done > reads.fq")
+        assert list(nextflow.wait({nextflow.submit(first): first}, seconds=300).values()) == [0]
+        second = Task("ALIGN", root / "work" / "bb" / "22", "tac in.fq > out.sam", {"in.fq": first.folder / "reads.fq"})
+        assert list(nextflow.wait({nextflow.submit(second): second}, seconds=300).values()) == [0]
+        assert (second.folder / "out.sam").read_text().split() == [str(i) for i in range(20, 0, -1)]
         moved_and_never_failed(user)
