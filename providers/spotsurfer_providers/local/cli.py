@@ -52,7 +52,9 @@ def list_boxes(folder: Folder = None, as_json: AsJson = False) -> None:
     )
 )
 def reclaim(
-    box: Annotated[str, typer.Argument(metavar="[BOX]", help="As `spotsurfer local list` names it; default: the only one.")] = "",
+    box: Annotated[
+        str, typer.Argument(metavar="[BOX]", help="As `spotsurfer local list` names it; default: the only one.")
+    ] = "",
     notice: Annotated[str, typer.Option(help="How long before; 0 takes it without notice.")] = "2m",
     folder: Folder = None,
     as_json: AsJson = False,
