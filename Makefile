@@ -20,7 +20,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 TEST_ENVIRONMENT := AWS_EC2_METADATA_DISABLED=true AWS_CONFIG_FILE=/dev/null AWS_SHARED_CREDENTIALS_FILE=/dev/null \
 	NO_GCE_CHECK=true GOOGLE_APPLICATION_CREDENTIALS=/dev/null
 
-.PHONY: help setup runtime demo test-quick test test-all test-gcp durations test-faults test-programs test-zdtm test-vm checkov azurite check lint format types layers docs lock lock-upgrade runtime-lock clean bench-checkpoint bench-policies bench-size bench-memory bench-gpu demo-gpu
+.PHONY: help setup runtime demo test-quick test test-all test-gcp durations test-faults test-programs test-zdtm test-vm checkov azurite check lint format types layers docs lock lock-upgrade runtime-lock clean bench-checkpoint bench-policies bench-size bench-memory bench-gpu demo-gpu clients
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -66,12 +66,27 @@ test: setup azurite check ## the same, and a share of the tests with CRIU, boxes
 	@$(call in_two_parts,--level default)
 
 test-all: setup check ## everything: all tests, the long ones, the programs, a booted machine; with PYTEST_ARGS these tests alone (root, terraform; hours)
-	@EXTRA_PACKAGES="megahit samtools r-base-core ngspice" sh scripts/host.sh
-	@$(MAKE) --no-print-directory checkov azurite
+	@EXTRA_PACKAGES="megahit samtools r-base-core ngspice bcftools slurm-wlm slurmdbd mariadb-server munge" sh scripts/host.sh
+	@$(MAKE) --no-print-directory checkov azurite $(CLIENTS_READY)
 	@$(if $(PYTEST_ARGS),,rm -f build/durations.json)
 	@$(call in_two_parts,--level all $(if $(PYTEST_ARGS),,--record=build/durations.json))
 	@$(if $(PYTEST_ARGS),,$(MAKE) --no-print-directory test-programs)
 	@$(if $(PYTEST_ARGS),,$(MAKE) --no-print-directory test-vm VM=lab)
+
+# Not below /home, /root or /tmp: boxes have their own. One environment for the submit host, and one with Snakemake alone for machines.
+CLIENTS ?= /opt/spotsurfer-clients
+export SPOTSURFER_TEST_CLIENTS := $(CLIENTS)
+CLIENTS_READY := $(STAMPS)/clients
+$(CLIENTS_READY): tests/clients/requirements.txt | $(STAMPS)/venv
+	@echo "== install Snakemake and other clients into $(CLIENTS)"
+	@EXTRA_PACKAGES="bcftools" sh scripts/host.sh
+	@$(SYSTEM_PYTHON) -m venv --clear $(CLIENTS)/host && $(CLIENTS)/host/bin/python -m pip install --quiet -r $<
+	@$(SYSTEM_PYTHON) -m venv --clear $(CLIENTS)/machine && \
+		$(CLIENTS)/machine/bin/python -m pip install --quiet -c $< snakemake numpy distributed cloudpickle parsl submitit toil
+	@touch $@
+
+clients: setup $(CLIENTS_READY) ## Snakemake, submitit, dask-jobqueue, parsl and Toil, unmodified, while machines are reclaimed (root; half an hour)
+	@$(PYTEST) --level all tests/clients
 
 durations: ## take over what the last whole test-all measured: shares are chosen by it
 	@cp build/durations.json tests/durations.json
@@ -148,7 +163,7 @@ lint: $(STAMPS)/install ## ruff: rules and layout; codespell: spelling in docume
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
 	@echo "== codespell"
-	@.venv/bin/codespell *.md docs spotsurfer wire agent policies providers lab terraform scripts Makefile pyproject.toml
+	@.venv/bin/codespell *.md docs spotsurfer wire agent policies providers lab integrations terraform scripts Makefile pyproject.toml
 
 types: $(STAMPS)/install ## mypy and pyright, side by side
 	@echo "== mypy, pyright"

@@ -6,7 +6,7 @@ set -eu
 # What the controller, its boxes and the virtual environment need; then what the demo assembles; then programs of the tests.
 PACKAGES="ca-certificates python3 python3-venv iproute2 nftables btrfs-progs util-linux mount kmod procps tini
 megahit samtools bowtie-examples
-bwa chromium gcc libc6-dev xfsprogs skopeo umoci debootstrap python3-jupyter-server python3-ipykernel ${EXTRA_PACKAGES:-}"
+bwa chromium iverilog gcc libc6-dev xfsprogs skopeo umoci debootstrap python3-jupyter-server python3-ipykernel ${EXTRA_PACKAGES:-}"
 python=${SYSTEM_PYTHON:-/usr/bin/python3}
 COMMANDS="ip nft mkfs.btrfs losetup mount unshare nsenter modprobe tini-static"
 

@@ -78,7 +78,7 @@ def test_every_key_arrives(tmp_path: Path) -> None:
 def test_the_reference_of_keys_is_complete() -> None:
     import dataclasses
 
-    assert {field for field, _ in KEYS.values()} | {"fetches"} == {f.name for f in dataclasses.fields(JobSpec)}
+    assert {field for field, _ in KEYS.values()} | {"fetches", "home_tree"} == {f.name for f in dataclasses.fields(JobSpec)}
 
 
 def test_a_size_policy_its_bounds_and_parameters(tmp_path: Path) -> None:
@@ -87,15 +87,15 @@ def test_a_size_policy_its_bounds_and_parameters(tmp_path: Path) -> None:
 policy = "surf"
 memory_max = "8G"
 cpu_max = 4
-parameters = { stretch = true }
+parameters = { stretch = 1.1 }
 """
     spec = read_jobfile(write(tmp_path, text)).spec
     assert (spec.size_policy, spec.size_memory_max_bytes, spec.size_cpus_max) == ("surf", 8 << 30, 4)
-    assert spec.size_parameters == {"stretch": True}
+    assert spec.size_parameters == {"stretch": 1.1}
     for wrong, said in (
         ('memory_max = "512M"', "less than resources.memory"),
         ("cpu_min = 2", "at most resources.cpu, 1"),
-        ("parameters = { stretch = true }", "name it"),
+        ("parameters = { stretch = 1.1 }", "name it"),
         ('police = "surf"', "unknown key"),
     ):
         with pytest.raises(JobFileError, match=said):

@@ -103,7 +103,7 @@ def _first(setting: Setting) -> Rides:
     given = world(*setting)
     rides = compare(given, POLICIES, lambda *_: None)
     plain = {
-        "surf, stretch": play(surf(stretch=True), given),
+        "surf, any time": play(size_policy("surf", {"stretch": True}), given),
         "threshold, cores too": play(size_policy("threshold", CORES_TOO), given),
     }
     return Rides({**rides.by_policy, **plain}, rides.fixed_usd, rides.run_seconds)

@@ -14,7 +14,7 @@ from spotsurfer_lab.size_backtest import MAX_FACTOR
 
 from bench.report import Part, percent, table
 from bench.size.settings import DATA
-from spotsurfer.core.scheduling.rightsizing import LATEST, next_bytes
+from spotsurfer.core.scheduling.next_size import LATEST, LINE_RUNS, Ran, next_bytes
 from spotsurfer.ports.policies import USABLE
 
 Rule = Callable[[Sequence[float], float], float]  # peaks so far, request -> limit, all in bytes
@@ -58,7 +58,45 @@ def run() -> Part:
     keys["e5_slack_without_guard_at_1_percent"] = unguarded[0.01][0]
     curve = [[percent(share), percent(slack), rule] for share, (slack, rule) in unguarded.items()]
     told = ["exceeded at most, % of runs", "least slack, %", "margin after 1, 2, 3 and 5 runs, and room"]
-    return Part(keys, {"size-next": table(columns, rows), "size-next-unguarded": table(told, curve)})
+    inputs, beside = by_inputs()
+    tables = {"size-next": table(columns, rows), "size-next-unguarded": table(told, curve), "size-next-inputs": beside}
+    return Part(keys | inputs, tables)
+
+
+def by_inputs() -> tuple[dict[str, object], str]:
+    """With and without the size of inputs, if earlier runs of a step are enough for a line: recorded steps and made-up ones."""
+    keys: dict[str, object] = {}
+    lines = []
+    for name, steps in {"nf-core": _nf_core_inputs(), "made up": made_up()}.items():
+        for rule, known in (("highest so far", False), ("by the size of inputs", True)):
+            runs = [(s[:i], s[i]) for s in steps for i in range(LINE_RUNS, len(s)) if s[i].input_bytes > 0]
+            limit = np.array([next_bytes(before, now.input_bytes * known) or 0.0 for before, now in runs])
+            peak = np.array([now.peak_bytes for _, now in runs])
+            slack, exceeded = float(np.maximum(limit - peak, 0).sum() / limit.sum()), float((peak > limit).mean())
+            keys[f"e5_{name} {rule}".replace(" ", "_")] = (slack, exceeded)
+            lines.append([name, str(len(runs)), rule, percent(slack), percent(exceeded)])
+    return keys, table(["steps", "runs", "rule", "slack, %", "exceeded, % of runs"], lines)
+
+
+def made_up(rules: int = 200, runs: int = 20) -> list[list[Ran]]:
+    """Memory is a constant and a multiple of the input, a tenth more or less; one run of fifty takes three times that."""
+    rng = np.random.default_rng(1)
+    found = []
+    for _ in range(rules):
+        base, per = rng.uniform(0, 2), rng.uniform(0.2, 4)
+        sizes, noise = np.exp(rng.normal(0, 0.7, runs)), np.exp(rng.normal(0, 0.1, runs))
+        peaks = (base + per * sizes) * noise * np.where(rng.random(runs) < 0.02, 3.0, 1.0)
+        found.append([Ran(float(p) * GIB, float(x) * GIB) for p, x in zip(peaks, sizes, strict=True)])
+    return found
+
+
+def _nf_core_inputs() -> list[list[Ran]]:
+    """What a task read stands for the size of its inputs."""
+    steps: defaultdict[tuple[str, str], list[Ran]] = defaultdict(list)
+    for row in _rows("nf-core-tasks.csv.gz"):
+        if (peak := float(row["peak_memory_bytes"])) > 0:
+            steps[row["workflow"], row["spec_name"]].append(Ran(peak, float(row["read_bytes"] or 0)))
+    return list(steps.values())
 
 
 def traded(steps: Sequence[Step]) -> dict[float, tuple[float, str]]:
@@ -105,7 +143,7 @@ def judged(steps: Sequence[Step], rule: Rule) -> dict[str, float]:
 
 
 def _surf(peaks: Sequence[float], request: float) -> float:
-    return next_bytes(peaks) or request
+    return next_bytes([Ran(p) for p in peaks]) or request
 
 
 def _vpa(peaks: Sequence[float], request: float) -> float:

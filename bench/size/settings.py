@@ -44,6 +44,6 @@ def with_history(given: World, *earlier: Usage) -> World:
     return replace(given, terms=replace(given.terms, earlier=tuple(e.kept() for e in earlier)))
 
 
-def surf(stretch: bool = False) -> Size:
+def surf() -> Size:
     """The policy that ships."""
-    return size_policy("surf", {"stretch": stretch})
+    return size_policy("surf", {})

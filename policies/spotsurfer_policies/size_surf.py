@@ -2,41 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from spotsurfer.ports.policies import Came, Earlier, Parameter, SizeChoice, SizeMoment, SizeTerms, parameters, parameters_of
 from spotsurfer_policies.parameter_values import values
+from spotsurfer_policies.size_time import Demand, Flags, Floats, Room, Spent, Table, demand, room, table_of, went_on
 
 # ---- First run: wait with a move until not having moved has cost as much as a move there and back.
 # Ski rental on *regret*: for each pair of types, the money lost by not being on the other one since it last stopped holding the
 # job's memory or stopped being better, with memory and cores both counted. Each pair learns from the success of its earlier
 # moves how much regret a move needs.
 
-Floats = npt.NDArray[np.float64]
 GIB = float(1 << 30)
 MEMORY_ROOM = 1.01  # a type fits if it holds this multiple of the need; the guard covers the rest
-SATURATED = 0.97  # of the cores: above, the demand for more is hidden
 FELL_SHARE, FELL_BYTES = 1.05, 0.5 * GIB  # memory this far below the minute's peak has just fallen
+SLOWER = 2.0  # times the regret, to go to fewer cores than the job uses, or may use
 FIRST = 0.2  # of the regret: enough to leave the requested type for a cheaper one that holds the peak so far
 DEARER, CHEAPER = 1.5, 2.0  # factor and divisor of a pair's threshold, after a move that did not pay, and one that did
 MOST, LEAST = 6.0, 0.4  # of a pair's threshold
-HOUR = 3600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """The types as arrays."""
-
-    price: Floats  # USD a second
-    cores: Floats
-    usable: Floats  # bytes
-    round_trip: Floats  # USD, by pair
-    start: int
-    threads: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +45,7 @@ class Riding:
     regret: Floats
     threshold: Floats
     here: int
+    spent: Spent
     episode: Episode | None = None
     wanted: int | None = None
     peak_bytes: float = 0.0
@@ -63,44 +53,38 @@ class Riding:
 
 
 class Rental:
-    """Ski rental with thresholds that learn."""
+    """Ski rental with thresholds that learn, within a bound on time."""
 
-    def __init__(self, stretch: bool = False) -> None:
-        """`stretch` False: never fewer cores than the job uses; True: only money counts, and the run takes longer."""
+    def __init__(self, stretch: float) -> None:
+        """`stretch`: see `Surf`."""
         self._stretch = stretch
 
-    def begin(self, terms: SizeTerms) -> tuple[Riding, int]:
-        """Begin on the requested type."""
-        n = len(terms.kinds)
-        return Riding(table_of(terms), np.zeros((n, n)), np.ones((n, n)), terms.start), terms.start
+    def begin(self, table: Table) -> Riding:
+        """The state of a run that begins on `table.start`."""
+        n = len(table.price)
+        return Riding(table, np.zeros((n, n)), np.ones((n, n)), table.start, Spent(np.zeros(n)))
 
-    def look(self, memory: Riding, moment: SizeMoment) -> tuple[Riding, SizeChoice]:
-        """Learn from the minute, then make the move with the largest margin, if one is worth it."""
+    def look(self, memory: Riding, moment: SizeMoment) -> tuple[Riding, SizeChoice, Room]:
+        """Learn from the minute, then make the move with the largest margin, if one is worth it. Also: where there is time."""
         riding = _arrived(memory, moment)
         table = riding.table
-        cores = max(demand(table, moment, riding.most_cores), moment.hinted_cores)
+        wants = demand(table, moment, riding.most_cores, riding.spent)
+        wants = Demand(max(wants.cores, moment.hinted_cores), max(wants.most, moment.hinted_cores))
+        riding = replace(riding, spent=went_on(riding.spent, table, moment, wants))
+        where = room(self._stretch, riding.spent, table, moment, wants)
+        rate = table.price * np.maximum(1.0, wants.cores / table.cores)
         holds = table.usable >= MEMORY_ROOM * need_bytes(moment)
-        if not self._stretch:
-            holds &= table.cores >= min(cores, table.cores.max())
-        cost = table.price * np.maximum(1.0, cores / table.cores) * moment.seconds
-        riding = _learned(riding, moment, cost, holds)
+        riding = _learned(riding, moment, rate * moment.seconds, holds & where.may)
         fits = table.usable >= MEMORY_ROOM * max(moment.memory_bytes, moment.hinted_bytes)
-        to = _best(riding, moment, fits)
-        if to is None:
-            return replace(riding, wanted=None), SizeChoice()
-        lost = riding.regret[moment.here, to]
-        return replace(riding, wanted=to), SizeChoice(
-            to, f"not being there has cost {lost:.6f} USD since it would have been better"
-        )
-
-
-def table_of(terms: SizeTerms) -> Table:
-    """The types as arrays."""
-    price = np.array([k.usd_per_hour for k in terms.kinds]) / HOUR
-    cores = np.array([k.cores for k in terms.kinds])
-    usable = np.array([k.usable_bytes for k in terms.kinds])
-    trip = 2 * terms.move_seconds * (price[:, None] + price[None, :])
-    return Table(price, cores, usable, trip, terms.start, terms.threads or float(cores.max()))
+        if not where.may[moment.here] and (fits & where.full).any():
+            to = int(np.where(fits & where.full, rate, np.inf).argmin())
+            return replace(riding, wanted=to), SizeChoice(to, "no more time may be lost on few processors"), where
+        best = _best(riding, moment, fits & where.may & (where.moves or moment.free), where.full)
+        if best is None:
+            return replace(riding, wanted=None), SizeChoice(), where
+        lost = riding.regret[moment.here, best]
+        why = f"not being there has cost {lost:.6f} USD since it would have been better"
+        return replace(riding, wanted=best), SizeChoice(best, why), where
 
 
 def need_bytes(moment: SizeMoment) -> float:
@@ -108,14 +92,6 @@ def need_bytes(moment: SizeMoment) -> float:
     now, most = moment.memory_bytes, moment.memory_max_bytes
     fell = most > FELL_SHARE * now + FELL_BYTES
     return max(now if fell else most, moment.hinted_bytes)
-
-
-def demand(table: Table, moment: SizeMoment, most_cores: float) -> float:
-    """Cores that the job would use: the used ones, unless it used all and could use more."""
-    here = float(table.cores[moment.here])
-    if moment.cores <= SATURATED * here or here >= table.threads:
-        return moment.cores
-    return min(most_cores, 2 * moment.cores) if most_cores > here else 2 * moment.cores
 
 
 def _arrived(riding: Riding, moment: SizeMoment) -> Riding:
@@ -144,7 +120,7 @@ def _judged(riding: Riding) -> Floats:
     return threshold
 
 
-def _learned(riding: Riding, moment: SizeMoment, cost: Floats, holds: npt.NDArray[np.bool_]) -> Riding:
+def _learned(riding: Riding, moment: SizeMoment, cost: Floats, holds: Flags) -> Riding:
     """Adds a minute of regret to each pair, and of gain to the stay."""
     regret = np.where(holds[None, :], np.maximum(0.0, riding.regret + cost[:, None] - cost[None, :]), 0.0)
     episode = riding.episode
@@ -153,10 +129,10 @@ def _learned(riding: Riding, moment: SizeMoment, cost: Floats, holds: npt.NDArra
     return replace(riding, regret=regret, episode=episode)
 
 
-def _best(riding: Riding, moment: SizeMoment, fits: npt.NDArray[np.bool_]) -> int | None:
+def _best(riding: Riding, moment: SizeMoment, fits: Flags, full: Flags) -> int | None:
     """The type with the most regret above the threshold for a move."""
     table, here = riding.table, moment.here
-    ease = np.ones(len(table.price))
+    ease = np.where(full, 1.0, SLOWER)
     if here == table.start:
         ease[(table.usable >= riding.peak_bytes) & (table.price < table.price[here])] = FIRST
     if moment.free:
@@ -234,7 +210,7 @@ def believed(made: Chart) -> Belief:
     return Belief(weight / weight.sum())
 
 
-def went_on(made: Chart, belief: Belief, moment: SizeMoment, table: Table) -> tuple[Belief, float]:
+def followed(made: Chart, belief: Belief, moment: SizeMoment, table: Table) -> tuple[Belief, float]:
     """Advance by the seconds since the last look, then weigh by the observation; also returns its log-likelihood."""
     cores = float(table.cores[moment.here])
     by = moment.seconds * np.minimum(1.0, cores / np.maximum(made.cores, TINY)) / made.bin_seconds
@@ -349,14 +325,27 @@ class Recalling:
         return found
 
 
-def _planned(memory: Recalling, moment: SizeMoment) -> SizeChoice:
-    """The type with the least expected cost, the move there included."""
+@lru_cache(maxsize=32)  # many jobs of one kind have the same terms
+def plan(terms: SizeTerms, stretch: bool) -> tuple[tuple[Chart, ...], tuple[Belief, ...], int]:
+    """The charts of the latest earlier runs, what is believed at the beginning, and the type to begin on."""
+    table = table_of(terms)
+    charts = tuple(chart(e, terms, table, stretch) for e in terms.earlier[-LATEST:])
+    beliefs = tuple(believed(c) for c in charts)
+    start = int(np.mean([outlook(c, b) for c, b in zip(charts, beliefs, strict=True)], axis=0).argmin())
+    return charts, beliefs, start
+
+
+def _planned(memory: Recalling, moment: SizeMoment, where: Room) -> SizeChoice:
+    """The type with the least expected cost, the move there included, among those for which there is time."""
     table, here = memory.table, moment.here
     move = 0.0 * table.price if moment.free else memory.move_seconds * (table.price + table.price[here])
     move[here] = 0.0
     total = memory.outlook() + move
     total[table.usable < ROOM * max(moment.memory_bytes, moment.hinted_bytes)] = np.inf
     total[table.cores < min(moment.hinted_cores, table.cores.max())] = np.inf
+    total[~(where.may if where.may[here] else where.full)] = np.inf
+    if not (where.moves or moment.free) and where.may[here]:
+        return SizeChoice()
     to = int(total.argmin())
     if to == here or not total[to] < total[here]:
         return SizeChoice()
@@ -365,39 +354,55 @@ def _planned(memory: Recalling, moment: SizeMoment) -> SizeChoice:
 
 # ---- Policy
 
+STRETCH = 1.15
+
 
 class Surf:
     """Selects one of the two policies by whether the step ran before."""
 
-    def __init__(self, stretch: bool = False) -> None:
-        """`stretch` False: never fewer cores than the job uses; True: only money counts, and the run takes longer."""
+    def __init__(self, stretch: float = STRETCH) -> None:
+        """`stretch`: the time of the whole run, with its moves, relative to that on the machine that was asked for.
+
+        What counts as lost: seconds in which the job has fewer cores than it uses, as far as that slows it, and
+        `terms.move_seconds` for each move that was wished or forced by the guard. A reclaim costs nothing here: it would have
+        come anyway. At every look the lost seconds are at most `stretch - 1` of the time that the work so far takes on the
+        machine that was asked for, or of an hour for a shorter run, and two moves. What may be missed:
+
+        - moves of the guard, which are never refused;
+        - a look, and what a move waits for: a machine's boot, or the limit on moves an hour;
+        - a job that uses all cores of a small type hides how many it wants. It is taken to want what it used when it last had
+          cores to spare, and more with time. At worst it loses twice the seconds before it is moved up, and twice as many again
+          each time that it turned out to want no more. What it uses there is
+          taken to be what it wanted before; a job that always wants more on small types than on large ones could lose more.
+        """
         self._rental, self._stretch = Rental(stretch), stretch
 
     def begin(self, terms: SizeTerms) -> tuple[Riding | Recalling, int]:
         """The requested type, or the type that the plan begins on."""
-        if not terms.earlier:
-            return self._rental.begin(terms)
         table = table_of(terms)
-        charts = tuple(chart(e, terms, table, self._stretch) for e in terms.earlier[-LATEST:])
-        beliefs = tuple(believed(c) for c in charts)
-        start = int(np.mean([outlook(c, b) for c, b in zip(charts, beliefs, strict=True)], axis=0).argmin())
-        first, _ = self._rental.begin(replace(terms, start=start))
+        if not terms.earlier:
+            return self._rental.begin(table), terms.start
+        charts, beliefs, start = plan(terms, self._stretch > 1)
+        first = self._rental.begin(replace(table, start=start))
         return Recalling(first, table, terms.move_seconds, charts, beliefs, np.zeros(len(charts))), start
 
     def look(self, memory: Riding | Recalling, moment: SizeMoment) -> tuple[Riding | Recalling, SizeChoice]:
         """The plan's choice, or that of the first-run policy if there is no plan, or earlier runs explain too little."""
         if isinstance(memory, Riding):
-            return self._rental.look(memory, moment)
-        first, other = self._rental.look(memory.first, moment)
-        went = [went_on(c, b, moment, memory.table) for c, b in zip(memory.charts, memory.beliefs, strict=True)]
+            return self._rental.look(memory, moment)[:2]
+        first, other, where = self._rental.look(memory.first, moment)
+        went = [followed(c, b, moment, memory.table) for c, b in zip(memory.charts, memory.beliefs, strict=True)]
         evidence = FORGET_RUN * memory.evidence + np.array([log for _, log in went])
         memory = replace(memory, first=first, beliefs=tuple(b for b, _ in went), evidence=evidence)
-        return memory, other if memory.explained < TRUST else _planned(memory, moment)
+        return memory, other if memory.explained < TRUST else _planned(memory, moment, where)
 
 
-@parameters(
-    Parameter("stretch", False, "true: fewer cores than the job uses, too, where work gets cheaper: the run takes longer")
-)
+@parameters(Parameter("stretch", STRETCH, "the run may take so many times as long as on the size that was asked for"))
 def make(settings: Mapping[str, object]) -> Surf:
     """Move when not having moved has cost as much as a move there and back; plan by earlier runs of the same step."""
-    return Surf(**values("size.surf", settings, parameters_of(make)))
+    given = settings.get("stretch")
+    found = values("size.surf", settings if not isinstance(given, bool) else {**settings, "stretch": 1.0}, parameters_of(make))
+    stretch = math.inf if given is True else found["stretch"]  # true and false: as jobs of earlier versions have it
+    if stretch < 1:
+        raise ValueError("size.surf: stretch must be at least 1: the whole run's time relative to that on the size asked for")
+    return Surf(stretch)

@@ -33,6 +33,8 @@ TABLE = {
     "spotsurfer.cli.commands.job_control": {
         "checkpoint": "Save the job while it runs on.",
         "move": "Take the job to another machine; if that fails it runs on where it is.",
+        "signal": "Send a signal to the processes of a job that runs.",
+        "wait": "Wait until a job, or all tasks of an array, have ended; 16 if one failed, 41 if it is held.",
         "suspend": "Save jobs, give their machines back, keep them in storage until `resume`.",
         "resume": "Let suspended or held jobs go on; with --from, any job from a checkpoint of your choice.",
         "priority": "Change how much the job counts: where limits leave no room for all, a higher one suspends a lower one.",
@@ -41,6 +43,7 @@ TABLE = {
     "spotsurfer.cli.commands.budget": {
         "budget": "Say what one job may cost (JOB USD), or all of an owner, a tag, a project together: list, set, remove."
     },
+    "spotsurfer.cli.commands.licences": {"licences": "Show pools of licences: how many there are, who has them, who waits."},
     "spotsurfer.cli.commands.checkpoints": {
         "checkpoints": "List a job's checkpoints: what is proven, what is kept and why.",
         "protect": "Keep a checkpoint whatever the rules of retention say.",
@@ -54,7 +57,13 @@ TABLE = {
         "logs": "Print the job's output in the order in which it was written, over all moves: stderr goes to stderr.",
         "outputs": "List the results of a job that has ended, or download them; each file is checked against its digest.",
     },
+    "spotsurfer.cli.commands.home": {
+        "home": "Bring home what jobs made of folders of this host, and say what is still awaited."
+    },
     "spotsurfer.cli.commands.hint": {"hint": "For a job's own script: tell its stage, or ask for a checkpoint."},
+    "spotsurfer.cli.commands.slurm": {
+        "slurm": "Slurm's commands (sbatch, squeue …) for programs that submit to Slurm: put them into a folder."
+    },
     "spotsurfer.cli.commands.init": {
         "init": "Write a configuration with all keys, Terraform's modules, a systemd unit, files for monitoring."
     },

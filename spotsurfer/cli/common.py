@@ -51,7 +51,7 @@ def known_jobs(context: typer.Context, incomplete: str) -> list[tuple[str, str]]
     SESSION.config = context.find_root().params.get("config")
     client = SESSION.client()
     client.answer_seconds = COMPLETION_SECONDS
-    jobs = client.get("/v1/jobs")["jobs"]
+    jobs = client.get("/v1/brief")["jobs"]
     return [(job["id"], job["phase"]) for job in jobs if job["id"].startswith(incomplete)]
 
 

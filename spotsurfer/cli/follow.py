@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -212,6 +213,32 @@ def until_ended(client: Client, job: str, limit_seconds: float | None = None) ->
             if time.monotonic() >= end:
                 over = f"Job {job} has not ended within {limit_seconds:g} seconds; it goes on"
                 raise WaitOver(f"{over}, and `spotsurfer watch {job}` follows it.")
+
+
+LOOK_SECONDS = 2.0  # between looks at an array
+
+
+def until_all_ended(client: Client, array: str, limit_seconds: float | None = None) -> Json:
+    """Wait for the end of all tasks of an array; the first that did not succeed, else the last. Raises JobHeld, WaitOver."""
+    with _in_spite_of_ctrl_c(f"Array {array} goes on", array):
+        end, told = math.inf if limit_seconds is None else time.monotonic() + limit_seconds, ""
+        while True:
+            tasks = [
+                x for x in patiently(lambda: client.get("/v1/brief", only_tasks=True), tell)["jobs"] if x["array"] == array
+            ]
+            counts = Counter(str(x["phase"]) for x in tasks)
+            if (said := ", ".join(f"{n} {phase}" for phase, n in sorted(counts.items()))) != told:
+                told = said
+                tell(f"{array}: {said}")
+            left = [x for x in tasks if JobState(x["state"]) not in ENDED]
+            if not left:
+                bad = [x for x in tasks if x["state"] != JobState.SUCCEEDED]
+                return client.get(job_path((bad or tasks)[-1]["id"]))
+            if all(x["state"] == JobState.HELD for x in left):
+                raise JobHeld(f"{len(left)} tasks of {array} are held: `spotsurfer resume {array}` lets them go on.")
+            if time.monotonic() >= end:
+                raise WaitOver(f"Array {array} has not ended within {limit_seconds:g} seconds; it goes on.")
+            time.sleep(LOOK_SECONDS)
 
 
 def _held(job: Json) -> str:

@@ -28,7 +28,7 @@ def standing(job: Json) -> Iterator[str]:
     elif phase == "suspended":
         yield _sentence("It sleeps without a machine", reason) + " It wakes when somebody connects to it, or by `resume`."
     elif here is None:
-        yield _sentence("It waits for a machine", reason or "the next look at the market chooses one")
+        yield _waits("It waits for a machine", reason or "the next look at the market chooses one")
     else:
         yield f"It is {phase}: {PHASES[phase]}." if phase in PHASES else f"It is {phase}."
         yield _sentence(
@@ -59,6 +59,11 @@ def _sentence(head: str, reason: str) -> str:
     return f"{head}: {reason}." if reason else f"{head}."
 
 
+def _waits(head: str, reason: str) -> str:
+    """The sentence; a reason that says for what it waits is one by itself."""
+    return f"It{reason.removeprefix('it')}." if reason.startswith("it waits for ") else _sentence(head, reason)
+
+
 def not_taken(decisions: Sequence[Json], most: int = REJECTED_TOLD) -> list[tuple[str, str]]:
     """What the newest decision with alternatives did not take, and why; those with one reason stand together."""
     newest: list[Json] = next((d["rejected"] for d in reversed(decisions) if d["rejected"]), [])
@@ -78,4 +83,4 @@ def decided(decision: Json, steps: bool) -> list[str]:
     """What a decision did, sentence by sentence; `steps`: each step in between, too."""
     done = [said.text for text in decision["done"] if not (said := outcome(text)).inner or steps]
     note = plainly(decision["note"])
-    return [*done, *([f"It waits: {note}"] if note and not done else [])]
+    return [*done, *([_waits("It waits", note).removesuffix(".")] if note and not done else [])]

@@ -18,10 +18,12 @@ EVENTS = (
     *("runtime.building", "restore.finished", "serve.started", "serve.listening", "serve.open-to-network"),
     *("serve.hangup", "serve.stopping", "serve.stopped", "files.closed", "files.open", "request.failed"),
     *("request.denied", "tick.failed", "observe.trouble", "action.done", "action.stale", "action.failed"),
-    *("action.refused", "job.set-aside", "report.refused", "report.passed-over", "policy.failed", "hook.done"),
+    *("action.refused", "job.set-aside", "report.refused", "report.passed-over", "policy.failed", "hook.done", "row.spoilt"),
     *("journal.open", "prices.assumed", "witness.unreadable", "keeper.collected", "keeper.trouble", "keeper.failed"),
+    *("homes.removed",),
     *("access.handed", "access.failed", "nudge.failed", "front.opened", "front.taken", "front.full", "front.woke"),
     *("config.refused", "front.trouble", "errand.failed", "token.use-not-noted", "audit.lost", "config.reloaded"),
+    *("licences.uncounted", "licences.failed"),
     *("notify.failed", "webhook.failed", "webhook.given-up", "oidc.refused", "oidc.unreachable"),
 )
 

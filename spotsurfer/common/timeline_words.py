@@ -359,6 +359,7 @@ KINDS: dict[str, Saying] = {
     Kind.THAWED: _only("Goes on: its machine knows that the job is still its own"),
     Kind.NEAR_MISS: _always("Almost out of memory"),
     Kind.OUT_OF_MEMORY: _always("Out of memory"),
+    Kind.BROUGHT_BACK: _plain,
     Kind.STUCK: lambda text, data: Said(_because("Makes no progress" if data.get("stuck") else "Is stuck no more", text)),
     Kind.BUDGET: _plain,
     Kind.PROVEN: _plain_inner,

@@ -22,6 +22,7 @@ from spotsurfer.common.input_errors import did_you_mean, line_of
 from spotsurfer.common.units import parse_seconds
 from spotsurfer.config.budgets_section import BudgetSection, distinct
 from spotsurfer.config.costs_section import CostsSection
+from spotsurfer.config.licences_section import Pools
 from spotsurfer.config.notify_section import NotifySection
 from spotsurfer.config.oidc_section import OidcSection
 from spotsurfer.config.paths import SOCKET_NAME, find_config, read_config, usual_data_dir
@@ -89,6 +90,7 @@ class SizeSection(Section):
     cool_down_seconds: Seconds = 0.0
     cpu_factor: float = Field(default=4.0, ge=1)
     memory_factor: float = Field(default=4.0, ge=1)
+    history: bool = True
 
     def as_rules(self) -> SizeRules:
         """The same values as `SizeRules`, for decisions."""
@@ -187,6 +189,9 @@ class LimitsSection(Section):
     idle_seconds: Seconds = 0.0
     precopy_gain_seconds: Seconds = 1.0
     cooldown_seconds: Interval | None = None
+    cancel_never_satisfied: bool = False
+    time_limit: Annotated[str, _one_of("end", "deadline")] = "end"
+    kill_wait_seconds: Seconds = 30.0
 
     def as_limits(self) -> Limits:
         """The same values as `Limits`, for `decide`."""
@@ -213,6 +218,7 @@ class CheckpointSection(Section):
 
     memory_bytes: int = Field(default=0, ge=0)
     threads: int = Field(default=0, ge=0, le=64)
+    shared_bytes: int = Field(default=1 << 30, ge=0)
     compression: Annotated[str, _one_of("auto", "none", "lz4", "zstd")] = "auto"
     encrypt: bool = False
     lazy: bool = True
@@ -240,6 +246,12 @@ class RetentionSection(Section):
     ended: Seconds = 7 * 86400.0
     wait: Seconds = 600.0
     every: Interval = 60.0
+
+
+class SharedSection(Section):
+    """[shared]: file systems that users' hosts and machines have in common."""
+
+    paths: tuple[AbsolutePath, ...] = ()
 
 
 class _Chosen(BaseModel):
@@ -319,6 +331,7 @@ class Settings(BaseSettings):
     checkpoint: CheckpointSection = Field(default_factory=CheckpointSection)
     images: ImagesSection = Field(default_factory=ImagesSection)
     inputs: InputsSection = Field(default_factory=InputsSection)
+    shared: SharedSection = Field(default_factory=SharedSection)
     retention: RetentionSection = Field(default_factory=RetentionSection)
     provider: ProviderSection = Field(default_factory=ProviderSection)
     policy: PolicySection = Field(default_factory=PolicySection)
@@ -330,6 +343,7 @@ class Settings(BaseSettings):
     runtime: RuntimeSection = Field(default_factory=RuntimeSection)
     costs: CostsSection = Field(default_factory=CostsSection)
     notify: NotifySection = Field(default_factory=NotifySection)
+    licences: Pools = Field(default_factory=dict)
     budgets: Annotated[tuple[BudgetSection, ...], AfterValidator(distinct)] = ()
 
     @classmethod

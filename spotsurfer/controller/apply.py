@@ -116,10 +116,12 @@ class Apply:
     user_data: UserData
     on_end: OnEnd
     instance_of: InstanceOf
+    ready: Callable[[Job], None] = lambda _: None  # what its machines are told lies in the store
     orders: Orders = field(default_factory=NoOrders)
     launched: Callable[[], None] = lambda: None  # a machine was ordered, and its row says so
     spent: Callable[[JobId], int | None] = lambda _: None  # cost of a job so far, micro-dollars; None = not known
     nudge: Callable[[Attempt], None] = lambda _: None  # something new lies in the store for its agent
+    follow: Callable[[Job], None] = lambda _: None  # before its first start: its folder after jobs that came before it
     first_cooldown_seconds: float | None = None
     lease_seconds: float = 60.0  # of machines that are ordered from now on
     _unknown: dict[str, int] = field(default_factory=dict)  # launch token -> number of inconclusive answers
@@ -150,7 +152,7 @@ class Apply:
     def _effect(self, action: Action, rejected: Sequence[Rejected]) -> Effect:
         """Perform the external effect and return the function that records it."""
         handlers: dict[type, Callable[[Any], Effect]] = {
-            Plan: lambda a: lambda c: (self._plan(c, a, rejected), None),
+            Plan: lambda a: self._planned(a, rejected),
             Launch: self._launch,
             Grant: self._grant,
             GiveBack: self._give_back,
@@ -212,8 +214,15 @@ class Apply:
         if after != machine:
             rows.save_machine(c, after)
 
+    def _planned(self, action: Plan, rejected: Sequence[Rejected]) -> Effect:
+        with self.engine.connect() as connection:
+            self.ready(rows.load_job(connection, action.job))
+        return lambda c: (self._plan(c, action, rejected), None)
+
     def _plan(self, c: Connection, action: Plan, rejected: Sequence[Rejected]) -> str:
-        now = self.clock.now()
+        now, job = self.clock.now(), rows.load_job(c, action.job)
+        if job.state not in (JobState.QUEUED, JobState.ACTIVE):
+            raise rows.Stale(f"job {job.id} was ended or suspended with others of its array meanwhile")
         machine = rows.load_machine(c, action.machine) if action.machine else None
         attempt = effects.planned(action, self.family, self.lease_seconds, now, machine)
         owner = self._begin(c, action).owner
@@ -304,12 +313,17 @@ class Apply:
     def _grant(self, action: Grant) -> Effect:
         attempt = self._load(action.job, action.attempt)
         log = self.heads.log(action.job)
+        if action.checkpoint is None:
+            with self.engine.connect() as connection:
+                job = rows.load_job(connection, action.job)
+            self.follow(job)
         head = self._granting(action, f"grant-{self._own_token(attempt)}")
         if log.append(head) is Appended.LOST:
             return lambda _: ("the head moved meanwhile: decided again", None)
 
         def record(c: Connection) -> tuple[str, Callable[[], None]]:
-            changes = {"from_checkpoint": head.checkpoint, "head_number": head.number}
+            asked = rows.load_job(c, action.job).signals_asked  # those were for processes that do not run here
+            changes = {"from_checkpoint": head.checkpoint, "head_number": head.number, "signals_told": asked}
             saved = self._step(c, attempt, AttemptEvent.EPOCH_GRANTED, action.reason, **changes)
             said = self._say(c, Kind.GRANTED, saved, f"owns the job, {action.reason}", checkpoint=head.checkpoint)
             return said, lambda: self.nudge(attempt)
@@ -321,11 +335,9 @@ class Apply:
         return launch_token(self.family, attempt.job, attempt.number)
 
     def _granting(self, action: Grant | GiveBack, nonce: str) -> Head:
-        past = reversed(self.heads.log(action.job).entries)  # an end came after its newest checkpoint
-        saved = (e for e in past if e.checkpoint == action.checkpoint and e.kind is not HeadKind.DONE)
-        cpu_seconds = next((e.cpu_seconds for e in saved if action.checkpoint), 0.0)
+        made = head_log.commit_of(self.heads.log(action.job).entries, action.checkpoint)
         place = head_log.Place(action.after + 1, nonce, self.clock.now().isoformat())
-        return head_log.granted(place, action.attempt, action.checkpoint, action.sequence, cpu_seconds)
+        return head_log.granted(place, action.attempt, action.checkpoint, action.sequence, made)
 
     def _give_back(self, action: GiveBack) -> Effect:
         """Withdraw the order to drain first: otherwise the attempt drains again as soon as it has the job."""
@@ -350,6 +362,8 @@ class Apply:
         partial = max(action.partial, attempt.desired_partial)
         changes = {"desired_want": action.want, "desired_save": action.save_at_least, "desired_partial": partial}
         changes |= {"desired_sequence": attempt.desired_sequence + 1, "gave_way_to": action.gives_way_to}
+        if action.signal:
+            changes |= {"signals_told": action.signal_number, "signal": action.signal}
         told = replace(attempt, **changes)  # type: ignore[arg-type]
         self._tell(told, Want(action.want), action.reason, action.seconds_left, keep=action.keep)
 
@@ -384,7 +398,10 @@ class Apply:
 
     def _tell(self, a: Attempt, want: Want, why: str, seconds_left: float | None = None, *, keep: bool = False) -> None:
         """Write the agent's orders to its desired object in the store."""
-        told = Desired(a.desired_sequence, want, a.desired_save, seconds_left, why, a.desired_partial, a.pace_seconds, keep)
+        told = Desired(
+            *(a.desired_sequence, want, a.desired_save, seconds_left, why, a.desired_partial, a.pace_seconds, keep),
+            *(a.signals_told, a.signal),
+        )
         self.store.put(object_keys.desired_key(a.job, a.number), json_codec.encode(told))
 
     def _mark(self, c: Connection, action: Mark) -> str:
@@ -492,7 +509,13 @@ class Apply:
 
     def _end(self, c: Connection, action: EndJob) -> tuple[str, Callable[[], None] | None]:
         job = rows.load_job(c, action.job)
-        saved = rows.save_job(c, effects.job_after(job, action.event, action.reason, action.exit_code, self.clock.now()))
+        saved = rows.save_job(
+            c,
+            replace(
+                effects.job_after(job, action.event, action.reason, action.exit_code, self.clock.now()),
+                ended_by=action.ended_by,
+            ),
+        )
         data = {"state": str(saved.state), "exit_code": saved.exit_code, "usd_micros": self.spent(saved.id)}
         if saved.state is JobState.HELD:  # by its user, or for them: nobody needs to be told
             data["asked"] = saved.reason == ASKED or saved.held_by is HeldBy.IDLE

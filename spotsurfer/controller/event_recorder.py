@@ -274,6 +274,8 @@ def news(before: Report | None, r: Report) -> Iterator[tuple[Kind, str, Data]]:
     if r.near_miss is not None and (before is None or before.near_miss != r.near_miss):
         kind = Kind.OUT_OF_MEMORY if r.near_miss.killed else Kind.NEAR_MISS
         yield kind, miss_text(r.near_miss), dataclasses.asdict(r.near_miss)
+    if r.brought_back and (before is None or before.brought_back != r.brought_back):
+        yield Kind.BROUGHT_BACK, r.brought_back, {}
     was_frozen = before is not None and before.frozen
     if r.frozen and not was_frozen:
         yield Kind.FROZEN, "held still: the agent can't be sure to own the job", {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 
 from spotsurfer_wire.json_codec import ProtocolError
-from spotsurfer_wire.messages import WORKLOAD_DEAD
+from spotsurfer_wire.messages import WORKLOAD_DEAD, AgentState
 from spotsurfer_wire.store.port import StoreError
 from sqlalchemy import Engine
 
@@ -19,10 +19,12 @@ from spotsurfer.controller.machines.clouds import Clouds
 from spotsurfer.controller.machines.gpu_facts import GpuWatch
 from spotsurfer.controller.machines.interruption_events import InterruptionEvents
 from spotsurfer.controller.machines.listings import Listings
+from spotsurfer.core.facts.attempt_view import holder_of
 from spotsurfer.ledger.costs import Costs
 from spotsurfer.model.budgets import BudgetSeen
 from spotsurfer.model.errors import ProviderError
 from spotsurfer.model.job import HOLDS, OVER, Attempt, AttemptNumber, AttemptState, Job, JobId, Wish
+from spotsurfer.model.licences import LicencePool
 from spotsurfer.model.machine import Machine
 from spotsurfer.model.market import Offer
 from spotsurfer.model.snapshot import (
@@ -39,7 +41,7 @@ from spotsurfer.model.snapshot import (
 )
 from spotsurfer.ports.provider import NoticeKind, Provider
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import observations
+from spotsurfer.state import many_tasks, observations, queue
 from spotsurfer.state.observations import NoticeRow
 from spotsurfer.store.agent_reports import Heard, Reports
 from spotsurfer.store.head_logs import HeadLogs
@@ -92,6 +94,8 @@ class Observer:
         self.changed: set[tuple[str, int]] = set()
         self.silent_from: Callable[[str, int, datetime], datetime | None] = lambda *_: None  # see Renewals
         self.budgets: Callable[[datetime], Sequence[BudgetSeen]] = lambda _: ()
+        self.licences: Callable[[datetime], Mapping[str, LicencePool]] = lambda _: {}
+        self._writes: dict[JobId, tuple[str, ...]] = {}
         self.trouble = Trouble()
 
     def look(self, now: datetime) -> Snapshot:
@@ -100,9 +104,13 @@ class Observer:
         self._listen(now)  # first: time spent waiting for the cloud must not count as silence of agents
         for provider in self._clouds:
             self._look_at(provider, now)
-        with self._engine.connect() as connection:
-            jobs = rows.open_jobs(connection)
-            attempts = rows.attempts(connection, [j.id for j in jobs])
+        spoilt = dict[JobId, str]()
+        with self._engine.begin() as connection:
+            queue.let_begin(connection, now)
+            if self.limits.cancel_never_satisfied:
+                many_tasks.cancel_hopeless(connection, now)
+            jobs = rows.jobs_of(connection, queue.to_look_at(connection), spoilt)
+            attempts = rows.attempts(connection, [j.id for j in jobs], spoilt)
             tokens = rows.tokens(connection)
             cools = observations.cooldowns(connection)
             kept = {m.token: m for m in rows.living_machines(connection)}
@@ -116,8 +124,9 @@ class Observer:
         self.heads.keep([j.id for j in jobs], now)
         self.reports.keep({(str(a.job), int(a.number)) for some in attempts.values() for a in some if a.state not in OVER})
         self.gpus.keep([j.id for j in jobs])
+        self._writes = {job: some for job, some in self._writes.items() if some and job in attempts}
         self._awaited = any(a.gave_way_to and a.state is AttemptState.RELEASING for some in attempts.values() for a in some)
-        seen = [self._seen(j, attempts[j.id], signs, now) for j in jobs]
+        seen = [self._seen(j, attempts[j.id], signs, now, spoilt.get(j.id)) for j in jobs]
         ahead = self._ahead(attempts, now)
         mine = {m.token: m.instance for m in kept.values() if m.instance}
         there = self._listings.living()
@@ -137,6 +146,7 @@ class Observer:
             ahead=ahead,
             tariff=self._clouds.tariff,
             budgets=self.budgets(now),
+            licences=self.licences(now),
             waiting=waiting,
             machines={m.token: self._machine(m, signs) for m in kept.values() if m.keep_seconds > 0},
         )
@@ -194,8 +204,10 @@ class Observer:
             (job, attempt), why = next(iter(unread.items()))
             self.trouble.store = f"{len(unread)} reports of agents can't be read; attempt {attempt} of {job}: {why}"
 
-    def _seen(self, job: Job, attempts: list[Attempt], signs: Signs, now: datetime) -> JobSeen:
+    def _seen(self, job: Job, attempts: list[Attempt], signs: Signs, now: datetime, spoilt: str | None) -> JobSeen:
         try:
+            if spoilt is not None:
+                raise ValueError(spoilt)
             return self._job(job, attempts, signs, now)
         except NOBODYS:
             raise
@@ -221,7 +233,16 @@ class Observer:
             image_gpus=self.gpus.image(job, head),
             spent_usd_micros=self.costs.of_job(job.id),
             signs={a.number: self._signs(a, signs[a.instance]) for a in alive if a.instance in signs},
+            writes=self._written(job.id, alive),
         )
+
+    def _written(self, job: JobId, alive: Sequence[Attempt]) -> tuple[str, ...]:
+        """What its running machine says. What a machine that is gone had open will be open again when the job goes on."""
+        holder = holder_of(alive)
+        heard = self.reports.heard(job, holder.number) if holder is not None else None
+        if heard is not None and heard.report.state is AgentState.RUNNING:
+            self._writes[job] = tuple(heard.report.writes)
+        return self._writes.get(job, ())
 
     def _instances(self, attempts: Iterable[Attempt]) -> dict[AttemptNumber, InstanceSeen]:
         living = (a for a in attempts if a.state not in OVER)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from spotsurfer_wire.final_save_forecast import say
+from spotsurfer_wire.home_tree import HomeChanges
 from spotsurfer_wire.json_codec import ProtocolError
 from spotsurfer_wire.messages import Head, Report, StepRun
 from spotsurfer_wire.store.port import StoreError
@@ -18,9 +19,11 @@ from spotsurfer.controller.checkpoints.checkpoint_api import CheckpointApi
 from spotsurfer.controller.history import cost_reports
 from spotsurfer.controller.history.spot_availability import KEPT
 from spotsurfer.controller.history.usage import lately
-from spotsurfer.controller.jobs.brief import jobs_brief
+from spotsurfer.controller.jobs.brief import jobs_brief, why_it_waits
 from spotsurfer.controller.jobs.commands import NO_OUTPUTS, Commands
 from spotsurfer.controller.jobs.exposed_ports import port_statuses
+from spotsurfer.controller.jobs.home_folders import HomeFolders
+from spotsurfer.controller.jobs.licences import LicencePools
 from spotsurfer.controller.jobs.partial_outputs import Partials
 from spotsurfer.controller.jobs.scope_budgets import ScopeBudgets
 from spotsurfer.controller.jobs.submission import Submission
@@ -59,6 +62,7 @@ from spotsurfer.ports.service import (
 )
 from spotsurfer.state import exposed_ports, figures, observations, timeline, usage_history
 from spotsurfer.state import jobs as rows
+from spotsurfer.state.brief import with_machines
 from spotsurfer.state.remembered_rows import RememberedRows
 from spotsurfer.store import job_output
 from spotsurfer.store.agent_reports import ImageDigests
@@ -86,9 +90,11 @@ class ControllerService:
     submission: Submission
     checkpoint_api: CheckpointApi
     partials: Partials
+    homes: HomeFolders
     images: ImageDigests
     logins: Logins
     scope_budgets: ScopeBudgets
+    licence_pools: LicencePools
     reloader: Reloader
 
     def __post_init__(self) -> None:
@@ -100,6 +106,7 @@ class ControllerService:
         self.resume = self.commands.resume
         self.cancel = self.commands.cancel
         self.move = self.commands.move
+        self.signal = self.commands.signal
         self.checkpoint = self.commands.checkpoint
         self.go_back = self.commands.go_back
         self.prioritize = self.commands.prioritize
@@ -107,11 +114,15 @@ class ControllerService:
         self.budgets = self.scope_budgets.budgets
         self.set_scope_budget = self.scope_budgets.set_scope_budget
         self.remove_scope_budget = self.scope_budgets.remove_scope_budget
+        self.licences = self.licence_pools.licences
         self.reload = self.reloader.reload
         self.ask_partial = self.commands.ask_partial
         self.machine = self.logins.machine
         self.partial = self.partials.seen
         self.partial_output = self.partials.file
+        self.shares_home = self.homes.shares_home
+        self.home_lacks = self.homes.home_lacks
+        self.upload_home = self.homes.upload_home
         self.checkpoints = self.checkpoint_api.checkpoints
         self.protect = self.checkpoint_api.protect
         self.fork = self.checkpoint_api.fork
@@ -149,7 +160,7 @@ class ControllerService:
     def info(self) -> Info:
         """The controller itself."""
         with self.engine.connect() as connection:
-            jobs = rows.open_jobs(connection)
+            jobs = with_machines(connection)
             found = self._known.attempts(connection, [j.id for j in jobs])
             ports = exposed_ports.taken(connection)
         limits = self.limits
@@ -182,27 +193,30 @@ class ControllerService:
     def figures(self) -> Figures:
         """Counts over everything."""
         with self.engine.connect() as connection:
-            return figures.figures(connection, self.clock.now())
+            found = figures.figures(connection, self.clock.now())
+        return replace(found, licences={s.kind: (s.total, s.used, s.waiting_jobs) for s in self.licences()})
 
     def resolve(self, job: str, owner: str | None = None, whole: bool = True) -> JobId:
         """The id of a job by its id or name."""
         with self.engine.connect() as connection:
+            if (tasks := rows.selected(connection, job, owner)) is not None:
+                return JobId(str(tasks))
             return (rows.named_job if whole else rows.find_job)(connection, job, owner).id
 
-    def jobs(self, include_ended: bool = True, owner: str | None = None) -> Sequence[JobStatus]:
-        """All jobs, or those of an owner, newest first, without rehearsals."""
+    def jobs(self, include_ended: bool = True, owner: str | None = None, tasks: bool = True) -> Sequence[JobStatus]:
+        """All jobs, or those of an owner, newest first, without rehearsals; without `tasks` those that are in no array."""
         with self.engine.connect() as connection:
-            jobs = [j for j in self._known.jobs(connection, owner) if include_ended or j.state not in ENDED]
+            jobs = [j for j in self._known.jobs(connection, owner, tasks) if include_ended or j.state not in ENDED]
             jobs = [j for j in jobs if not rehearses(j)]
             found = self._known.attempts(connection, [j.id for j in jobs])
             reports = self._known.reports(connection, [j.id for j in jobs])
             ports = exposed_ports.all_listens(connection)
         return [self._status(j, found[j.id], reports, ports) for j in jobs]
 
-    def jobs_brief(self, include_ended: bool = True, owner: str | None = None) -> Sequence[JobBrief]:
+    def jobs_brief(self, include_ended: bool = True, owner: str | None = None, only_tasks: bool = False) -> Sequence[JobBrief]:
         """All jobs, or those of an owner, newest first, without rehearsals, in short."""
         with self.engine.connect() as connection:
-            return jobs_brief(connection, include_ended, owner, self.loop.note_of)
+            return jobs_brief(connection, include_ended, owner, only_tasks, self.loop.note_of)
 
     def job(self, job: str) -> JobStatus:
         """One job."""
@@ -211,7 +225,8 @@ class ControllerService:
             found = rows.attempts(connection, [one.id])[one.id]
             reports = observations.last_reports(connection, [one.id])
             ports = exposed_ports.all_listens(connection)
-        return self._status(one, found, reports, ports, self._head(one.id))
+            waits = "" if self.loop.note_of(one.id) else why_it_waits(connection, one)
+        return self._status(one, found, reports, ports, self._head(one.id), waits)
 
     def _head(self, job: str, *, fresh: bool = True) -> HeadSeen:
         try:
@@ -226,6 +241,7 @@ class ControllerService:
         reports: dict[tuple[str, int], Report],
         ports: Mapping[tuple[str, str], int],
         head: HeadSeen | None = None,
+        waits: str = "",
     ) -> JobStatus:
         """Asks neither database nor store, because a list calls it for every job. `head`: given for a single job."""
         costs = [self.observer.costs.of((a.job, a.number)) for a in attempts]
@@ -233,7 +249,7 @@ class ControllerService:
         return JobStatus(
             job=job,
             phase=phase(job, attempts),
-            note=self.loop.note_of(job.id) or job.reason,
+            note=self.loop.note_of(job.id) or waits or job.reason,
             level=job.spec.priority if job.state in ENDED else self.loop.level_of(job),
             attempts=[self._attempt(a, reports.get((a.job, a.number))) for a in attempts],
             checkpoint=seen.checkpoint,
@@ -358,6 +374,22 @@ class ControllerService:
         if end is None or end.done is None or path not in end.done.outputs:
             raise NotFound(f"job {one.id} has no result {path!r}; `spotsurfer outputs {one.id}` lists them")
         return self.stored_output.result(one.id, end.epoch, path)
+
+    def settle_home(self, job: JobId, tree: str) -> Job:
+        """Another tree to begin with, and the job may begin."""
+        with self.engine.connect() as connection:
+            one = rows.find_job(connection, job)
+            began = bool(rows.attempts(connection, [one.id])[one.id])
+        self.homes.settle(one, tree, began=began)
+        return self.resume(one.id)
+
+    def home_changes(self, job: str) -> HomeChanges:
+        """What comes home of an ended job."""
+        return self.homes.changes(*self._entries(job))
+
+    def home_result(self, job: str, sha256: str) -> Iterator[bytes]:
+        """One file of that."""
+        return self.stored_output.fetched(self.homes.result_key(*self._entries(job), sha256))
 
     def usage(self, job: str, since: datetime | None = None) -> Sequence[UsageSeen]:
         """A job's usage."""

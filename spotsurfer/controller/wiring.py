@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -31,6 +32,8 @@ from spotsurfer.controller.checkpoints.rehearsal import Rehearsals
 from spotsurfer.controller.jobs.commands import FRONT, Commands
 from spotsurfer.controller.jobs.end_hooks import Hooks
 from spotsurfer.controller.jobs.exposed_ports import FrontDoors, Sources
+from spotsurfer.controller.jobs.home_folders import HomeFolders
+from spotsurfer.controller.jobs.licences import LicencePools
 from spotsurfer.controller.jobs.partial_outputs import Partials
 from spotsurfer.controller.jobs.rightsizing import Sizes
 from spotsurfer.controller.jobs.scope_budgets import ScopeBudgets
@@ -55,6 +58,7 @@ from spotsurfer.ledger.costs import Costs
 from spotsurfer.model.budgets import Budget
 from spotsurfer.model.errors import ConfigError, DiskFull, StoreOwned, StoreUnwritable
 from spotsurfer.model.job import SIZE_OFF
+from spotsurfer.model.licences import LicenceRule
 from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.clock import Clock, SystemClock
 from spotsurfer.ports.policies import parameters_of
@@ -72,7 +76,9 @@ from spotsurfer.store.open_store import open_for, open_place
 
 log = structlog.get_logger()
 RENEWALS_SECONDS = 5.0  # between two looks for credentials to renew
+HOMES_SECONDS = 3600.0  # between two looks for folders in which nobody works any more
 TIDY_SECONDS = 5.0  # between two looks for rehearsals that are over
+LICENCES_SECONDS = 1.0  # between two looks for pools to count
 MESSAGES_SECONDS, WEBHOOKS_SECONDS = 5.0, 1.0  # between two looks for news
 LISTING_SECONDS = 2.0  # at least between two listings of the cloud: looks in quick succession concern the store
 
@@ -163,6 +169,7 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         engine=engine,
         clock=clock,
         clouds=clouds,
+        store=store,
         stores={p.name: boots.get(p.name, store) for p in clouds},
         secret_of=key.access_secret_of,
         lead=leadership.check,
@@ -172,6 +179,8 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
     observer.silent_from = renewals.silent_from
     renewing = Repeated("renewals", renewals.look, RENEWALS_SECONDS, "access.failed", renewals.stopping, at_once=True)
     hooks = Hooks(engine, clock, settings.hooks.on_end)
+    shared = tuple(str(path) for path in settings.shared.paths)
+    homes = HomeFolders(engine, store, own.data_dir / "uploads", shared)
     apply = Apply(
         engine=engine,
         clouds=clouds,
@@ -186,6 +195,7 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         launched=renewing.poke,
         spent=lambda job: observer.costs.of_job(job),  # a reload of [costs] puts others in their place
         nudge=logins.nudge,
+        follow=homes.follow,
         first_cooldown_seconds=settings.limits.cooldown_seconds,
         lease_seconds=limits.lease_seconds,
     )
@@ -198,6 +208,8 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
 
     scope_budgets = ScopeBudgets(engine, clock, lambda: observer.costs, lambda: schedule.poke(), _budgets(settings))
     observer.budgets = scope_budgets.seen
+    licences = LicencePools(engine, clock, lambda: loop.last_seen, lambda: schedule.poke(), _licences(settings))
+    observer.licences = licences.seen
     reloader = Reloader(settings, lambda text: _say(engine, clock, text))
     schedule = Schedule(loop.tick, (own.tick_seconds, own.hurry_seconds), fatal)
     hooks.again()
@@ -217,16 +229,23 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         interval_seconds=settings.agent.checkpoint_interval or USUAL_SECONDS,
         addresses=tuple(OwnStore.of(*place) for place in own_stores),
         limits=settings.limits.as_limits(),
+        kill_wait_seconds=settings.limits.kill_wait_seconds,
+        check_licences=licences.check,
+        shared=shared,
     )
+    apply.ready = submission.specifications.ready
     commands = Commands(engine, clock, heads, schedule.poke, checkpoints.has, observer.offers)
     collection = CheckpointGc(checkpoints, settings.retention)
     forks = Forks(checkpoints, collection, submission.new_job_id, schedule.poke)
     rehearsals = Rehearsals(checkpoints, forks, collection, commands.cancel)
     operations = Operations()
+    ended = settings.retention.ended
     background = [
         Repeated("keeper", collection.look, settings.retention.every, "keeper.failed", collection.stopping),
         renewing,
         Repeated("tidy", rehearsals.tidy, TIDY_SECONDS, "keeper.failed"),
+        Repeated("licences", licences.look, LICENCES_SECONDS, "licences.failed", licences.stopping, at_once=True),
+        Repeated("homes", lambda: homes.tidy(clock.now(), timedelta(seconds=ended)), HOMES_SECONDS, "keeper.failed"),
     ]
     messages = Messages(engine, clock, settings.notify.as_rules(), _send(settings))
     webhooks = Webhooks(engine, clock, _webhooks(settings))
@@ -257,9 +276,11 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
         submission=submission,
         checkpoint_api=CheckpointApi(checkpoints, collection, forks, rehearsals, operations),
         partials=Partials(engine, store, reports),
+        homes=homes,
         images=ImageDigests(store),
         logins=logins,
         scope_budgets=scope_budgets,
+        licence_pools=licences,
         reloader=reloader,
     )
     access = AccessControl(engine, clock)
@@ -270,6 +291,10 @@ def _build(settings: Settings, lock: int) -> Controller:  # noqa: PLR0915 - one 
 
 def _budgets(settings: Settings) -> list[Budget]:
     return [b.as_budget() for b in settings.budgets]
+
+
+def _licences(settings: Settings) -> list[LicenceRule]:
+    return [table.as_rule(kind) for kind, table in settings.licences.items()]
 
 
 def _say(engine: Engine, clock: Clock, text: str) -> None:
@@ -324,6 +349,15 @@ def _reload(
 
         return begin
 
+    def licences(new: Settings) -> Callable[[], None]:
+        wanted = _licences(new)
+
+        def begin() -> None:
+            service.licence_pools.rules = wanted
+            service.commands.poke()
+
+        return begin
+
     def prices(new: Settings) -> Callable[[], None]:
         wanted = costs(new)
         with service.engine.connect() as connection:
@@ -335,6 +369,7 @@ def _reload(
 
     reloader.on(of("limits") - OF_START, limits)
     reloader.on({"budgets"}, budgets)
+    reloader.on({"licences"}, licences)
     reloader.on(of("costs"), prices)
     reloader.on({"hooks.on_end"}, lambda new: lambda: setattr(hooks, "for_all", tuple(new.hooks.on_end)))
     reloader.on(

@@ -28,6 +28,7 @@ OUTCOMES: dict[str, tuple[E, str]] = {
     "input": (E.STORE_FAILED, "an input of the job can't be fetched"),
     "secrets": (E.STORE_FAILED, "the job's secrets do not open"),
     "user": (E.STORE_FAILED, "the job's user does not exist there"),
+    "hook": (E.STORE_FAILED, "its before_thaw did not succeed in time"),  # the same again: it has not run since
 }
 BLAMED = (E.RESTORE_FAILED, "the agent could not start the job")  # counts; after some of them the previous checkpoint is taken
 
@@ -250,10 +251,23 @@ def partial(c: AttemptView, _: Plans) -> Action | None:
     return Ask(a.job, a.number, "run", a.desired_save, None, None, "its outputs so far were asked for", wanted)
 
 
+def signal(c: AttemptView, _: Plans) -> Action | None:
+    """The user has a signal for its processes. Of several within one look the newest is sent."""
+    a, job = c.attempt, c.seen.job
+    if a.state is not A.RUNNING or job.signals_asked <= a.signals_told:
+        return None
+    why = f"SIG{job.signal} for its processes"
+    number, name = job.signals_asked, job.signal
+    return Ask(a.job, a.number, "run", a.desired_save, None, None, why, signal_number=number, signal=name)
+
+
 def pace(c: AttemptView, plans: Plans) -> Action | None:
     """Set the interval between saves, anew after each save."""
     found = plans.pace(c)
     return None if found is None else Pace(c.attempt.job, c.attempt.number, found.seconds, found.saves, found.why)
+
+
+HOME_SECONDS = 900.0  # so long a machine may send what a job that was ended made of its folder
 
 
 def release(c: AttemptView, plans: Plans) -> Action | None:
@@ -263,7 +277,8 @@ def release(c: AttemptView, plans: Plans) -> Action | None:
     if plans.keeper is not None and plans.keeper.attempt.number == c.attempt.number:
         return None  # until the job runs elsewhere
     said_all = c.agent is None or c.agent.workload_dead or c.agent.kept or c.gone
-    if c.attempt.state is not A.LOST and not said_all and c.age_seconds < c.limits.last_report_seconds:
+    patience = max(c.limits.last_report_seconds, HOME_SECONDS if c.seen.job.spec.home else 0.0)
+    if c.attempt.state is not A.LOST and not said_all and c.age_seconds < patience:
         return None
     finished = "cancelled" if _cancelled(c) else "finished"
     reasons = {A.DRAINED: "drained", A.FINISHED: finished, A.LOST: c.attempt.reason or "lost"}
@@ -315,6 +330,7 @@ RULES: tuple[Rule, ...] = (
     hurry,
     save,
     partial,
+    signal,
     pace,
     release,
     emptied,

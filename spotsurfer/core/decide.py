@@ -136,6 +136,8 @@ def _decide_job(planner: Planner, seen: JobSeen, own: Sequence[AttemptView]) -> 
         return recalled
     if doubted := next((c.doubt for c in own if c.state in HOLDS and c.silent_seconds > c.silence_seconds), ""):
         planner.note(seen.job.id, doubted)
+    if still := next((c.agent.waits for c in own if c.state in HOLDS and c.agent is not None and c.agent.waits), ""):
+        planner.note(seen.job.id, f"it stands still: {still}")
     way = planner.contest.ways.get(seen.job.id)
     kept = keeper(own) if way is None else None
     plans = Plans(planner.unwanted(seen, own), leaving(own, planner), planner.pace, way, kept)
@@ -231,6 +233,8 @@ def _of_job(planner: Planner, seen: JobSeen, own: Sequence[AttemptView]) -> Acti
         return coming_back(seen, own) or _of_hold(seen, own)
     if job.state is JobState.HELD:
         return EndJob(job.id, JobEvent.RESUMED, "resumed")
+    if (rival := planner.rivals.get(job.id)) is not None:
+        return SetWish(job.id, Wish.HOLD, rival)
     return _of_limits(planner.snapshot, seen, own)
 
 
@@ -246,7 +250,7 @@ def _of_done(seen: JobSeen, head: HeadSeen) -> Action:
     if job.state is JobState.QUEUED:
         return EndJob(job.id, JobEvent.ATTEMPT_PLANNED, "its command has ended")
     event = JobEvent.SUCCEEDED if head.succeeded else JobEvent.FAILED
-    return EndJob(job.id, event, head.how_it_ended, head.exit_code)
+    return EndJob(job.id, event, head.how_it_ended, head.exit_code, head.ended_by)
 
 
 def _of_hold(seen: JobSeen, own: Sequence[AttemptView]) -> Action | None:
@@ -346,6 +350,7 @@ def _grant(planner: Planner, head: HeadSeen, own: Sequence[AttemptView], waiter:
     why_not = unsafe(own)
     if why_not is None and planner.may_be_outgrown(waiter):
         why_not = "how large the final save is was not told yet"
+    why_not = why_not or planner.licences.lets_go(seen.job)
     if why_not is not None:
         planner.reject(seen.job.id, f"grant to attempt {number}", why_not)
         return []
@@ -355,4 +360,5 @@ def _grant(planner: Planner, head: HeadSeen, own: Sequence[AttemptView], waiter:
         return [SetWish(seen.job.id, Wish.HOLD, str(e))]
     start = f"from checkpoint {checkpoint}" if checkpoint else "from the beginning"
     start += passed_over(seen, checkpoint)
+    planner.licences.grant(seen.job)
     return [Grant(seen.job.id, number, head.number, checkpoint, head.sequence, start)]

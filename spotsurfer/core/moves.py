@@ -74,11 +74,11 @@ def _has_time(c: AttemptView) -> bool:
 
 
 def _arrived(own: Sequence[AttemptView]) -> bool:
-    """Whether the job runs elsewhere with all of its memory."""
+    """Whether the job runs elsewhere with all of its memory, and does not stand still there for want of more."""
     holder = holder_of(own)
     if holder is None or holder.state not in HOLDS - {A.RESTORING} or holder.agent is None:
         return False
-    return holder.agent.state not in LOADING and not holder.agent.arriving
+    return holder.agent.state not in LOADING and not holder.agent.arriving and not holder.agent.pressed
 
 
 # ---- Leaving: when the holder makes its final save. Not before the next machine is warm.

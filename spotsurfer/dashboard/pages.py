@@ -173,7 +173,8 @@ def queue_page(request: Request) -> Response:
     last = newest(service)
     waiting = [s for s in service.jobs(False) if s.phase == "queued"]
     waiting.sort(key=lambda s: (-s.level, s.job.submitted_at))
-    return site.page(request, "queue.html", last=last, waiting=waiting, info=service.info(), age_seconds=fleet.age_seconds)
+    values = {"waiting": waiting, "info": service.info(), "licences": service.licences()}
+    return site.page(request, "queue.html", last=last, age_seconds=fleet.age_seconds, **values)
 
 
 @router.get("/pools")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import tomllib
@@ -18,7 +19,7 @@ from spotsurfer.common.input_errors import did_you_mean, line_of
 from spotsurfer.common.units import parse_bytes, parse_seconds, parse_usd
 from spotsurfer.jobspec.remote_inputs import read_inputs, read_mounts, split
 from spotsurfer.jobspec.secrets import read
-from spotsurfer.jobspec.sections import read_auth, read_ports, read_share, read_steps
+from spotsurfer.jobspec.sections import read_auth, read_licences, read_ports, read_share, read_steps
 from spotsurfer.jobspec.uploads import InputFile, expand
 from spotsurfer.jobspec.validate import problems
 from spotsurfer.model.errors import JobFileError
@@ -115,7 +116,7 @@ def _table(value: object) -> dict[str, str]:
 
 def _parameters(value: object) -> dict[str, str | int | float | bool]:
     if not isinstance(value, dict) or not all(isinstance(v, str | int | float) for v in value.values()):
-        raise ValueError(f"is {value!r}, expected a table of numbers and texts, like {{ stretch = true }}")
+        raise ValueError(f"is {value!r}, expected a table of numbers and texts, like {{ stretch = 1.1 }}")
     return {str(k): v for k, v in value.items()}
 
 
@@ -187,12 +188,19 @@ KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "price_max_usd": ("price_max_usd_micros", parse_usd),
     "deadline": ("deadline_seconds", parse_seconds),
     "work": ("work_seconds", parse_seconds),
+    "home": ("home", _text),
+    "home_files": ("home_files", _texts),
+    "home_exclude": ("home_exclude", _texts),
+    "stdout": ("stdout", _text),
+    "stderr": ("stderr", _text),
+    "output_append": ("output_append", _switch),
     "resources.instance_types": ("instance_types", _texts),
     "on_end": ("on_end", _command),
     "resources.cpu": ("cpus", _count),
     "resources.memory": ("memory_bytes", parse_bytes),
     "resources.gpus": ("gpus", _count),
     "resources.gpu": ("gpu", _text),
+    "resources.licences": ("licences", read_licences),
     "size.policy": ("size_policy", _text),
     "size.memory_min": ("size_memory_min_bytes", parse_bytes),
     "size.memory_max": ("size_memory_max_bytes", parse_bytes),
@@ -204,6 +212,7 @@ KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "cpu": ("cpu", _text),
     "before_freeze": ("before_freeze", _command),
     "after_restore": ("after_restore", _command),
+    "before_thaw": ("before_thaw", _command),
     "hook_limit": ("hook_seconds", parse_seconds),
     "app.signal": ("app_signal", _text),
     "app.command": ("app_command", _command),
@@ -226,6 +235,7 @@ KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "idle.cpu": ("idle_cpu", read_share),
     "idle.gpu": ("idle_gpu", read_share),
 }
+OF_HOST = ("home", "stdout", "stderr")
 TABLES = {  # of keys, with an example
     "resources": 'cpu = 2, memory = "4G"',
     "app": 'signal = "USR1", done_file = "state.ckpt"',
@@ -283,6 +293,7 @@ def make_request(
         raise JobFileError(
             f'{origin.name}: command is missing. Add a line like command = ["prog", "--fast"], or `-- prog` after submit.'
         )
+    fields |= _on_this_host(fields, overrides, folder)
     fields.setdefault("name", default_name or _name_from(origin.name, fields["command"] or (fields["image"],)))
     spec = JobSpec(**fields)
     for key, why in problems(spec):
@@ -292,6 +303,12 @@ def make_request(
     if (auth := read_auth(spec, folder, origin.at)) is not None:
         secrets[REGISTRY_AUTH] = auth
     return JobRequest(spec, expand(spec.inputs, folder, where) if spec.inputs else [], secrets)
+
+
+def _on_this_host(fields: Mapping[str, Any], overrides: Mapping[str, object], folder: Path) -> dict[str, str]:
+    """Absolute paths of this host: those of options are relative to the current folder, others to the job file's."""
+    near = {key: Path.cwd() if key in overrides else Path.cwd() / folder for key in OF_HOST if fields.get(key)}
+    return {key: os.path.normpath(base / Path(fields[key]).expanduser()) for key, base in near.items()}
 
 
 def _flat(table: Mapping[str, Any], origin: Origin) -> dict[str, object]:

@@ -25,7 +25,7 @@ def problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
             yield key, why
     if spec.time_limit_seconds is not None and spec.time_limit_seconds < TIME_LIMIT_MIN_SECONDS:
         yield "time_limit", f"is {spec.time_limit_seconds:g} seconds, expected at least {TIME_LIMIT_MIN_SECONDS:g}"
-    if spec.warn_signal and spec.warn_signal not in SIGNALS:
+    if spec.warn_signal and spec.warn_signal.removeprefix("B:").removeprefix("S:") not in SIGNALS:
         yield "warn.signal", f"is {spec.warn_signal!r}, expected one of {', '.join(SIGNALS)}"
     if spec.warn_signal and spec.time_limit_seconds is None:
         yield "warn.signal", 'comes before a time limit, and there is none: add a line like time_limit = "2h"'

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from spotsurfer_wire.container_image import Reference
@@ -16,6 +17,7 @@ from spotsurfer.common.input_errors import did_you_mean
 from spotsurfer.jobspec.secrets import read_one
 from spotsurfer.model.errors import InputMissing, JobFileError
 from spotsurfer.model.job import MAIN, NAME, NAME_LETTERS, SENT_SECRETS, SETUP, JobPort, JobSpec, JobStep
+from spotsurfer.model.licences import KIND, KIND_LETTERS
 
 # ---- Tables and lists; every function that reads TOML raises ValueError with the second half of a sentence.
 
@@ -41,9 +43,10 @@ def repeated(key: str, what: str, values: Iterable[object]) -> Iterator[tuple[st
             yield key, f"has the {what} {value!r} {count} times: each needs its own"
 
 
-# ---- `ports` and `[idle]`
+# ---- `ports`, `licences` and `[idle]`
 
 PORTS_MAX = 16
+LICENCES_MAX = 20
 IDLE_MIN_SECONDS = 10.0
 STUCK_MIN_SECONDS = 30.0  # programs that wait so long for an answer are usual
 PORTS_EXAMPLE = 'ports = [8888], or [[ports]] with name = "notebook", port = 8888'
@@ -62,6 +65,28 @@ def _port(entry: object) -> JobPort:
     if isinstance(port, bool) or not isinstance(port, int) or not isinstance(name, str):
         raise ValueError(f"has the entry {entry!r}, expected something like {PORTS_EXAMPLE}")
     return JobPort(name, port)
+
+
+def read_licences(value: object) -> dict[str, int]:
+    """How many of each kind: a table, or texts like "vcs=2"; "vcs" is one."""
+    entries = dict(value) if isinstance(value, Mapping) else {}
+    for word in value if isinstance(value, list) else [value] if isinstance(value, str) else ():
+        kind, equals, count = str(word).partition("=")
+        entries[kind] = int(count) if equals and count.isdecimal() else 1 if not equals else count
+    if any(isinstance(n, bool) or not isinstance(n, int) for n in entries.values()) or not (entries or value == {}):
+        raise ValueError(f"is {value!r}, expected a table of whole numbers, like {{ vcs = 1 }}")
+    return {str(kind): n for kind, n in entries.items()}
+
+
+def licence_problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    """Everything wrong with licences: (key of the job file, second half of a sentence)."""
+    if len(spec.licences) > LICENCES_MAX:
+        yield "resources.licences", f"are of {len(spec.licences)} kinds, more than {LICENCES_MAX}"
+    for kind, n in spec.licences.items():
+        if not KIND.fullmatch(kind):
+            yield "resources.licences", f"has the name {kind!r}, expected {KIND_LETTERS}"
+        if n < 1:
+            yield "resources.licences", f"has {kind} = {n}, expected at least 1"
 
 
 def read_share(value: object) -> float:
@@ -210,3 +235,25 @@ def usable(value: bytes) -> bool:
         return bool(hosts) and all(isinstance(x, dict) and x.get("auth") for x in hosts.values())
     except (ValueError, KeyError, TypeError, AttributeError):
         return False
+
+
+# ---- The working folder of the submit host
+
+# Folders of each machine that hold its programs or its kernel's: a job can't do without them.
+OF_MACHINE = ("bin", "boot", "dev", "etc", "lib", "lib64", "proc", "run", "sbin", "sys", "usr")
+DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def home_problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    """What is wrong with the folder that it works in, and with the files of its output."""
+    for key, path in (("home", spec.home), ("stdout", spec.stdout), ("stderr", spec.stderr)):
+        if path and (not path.startswith("/") or "\0" in path or os.path.normpath(path) != path or path.startswith("//")):
+            yield key, f"is {path!r}, expected an absolute path without '..'"
+    parts = PurePosixPath(spec.home).parts
+    if spec.home and (len(parts) < 3 or parts[1] in OF_MACHINE or parts[1:3] == ("var", "lib")):
+        where = "a folder of your own, like ~/project or /data/project"
+        yield "home", f"is {spec.home!r}, where machines have files of their own: work in {where}"
+    if not spec.home and (spec.home_files or spec.home_exclude or spec.home_tree):
+        yield "home_files", "and home_exclude name parts of a folder: say which one in home"
+    if spec.home_tree and not DIGEST.fullmatch(spec.home_tree):
+        yield "home_tree", "is no SHA-256: clients set it"

@@ -101,7 +101,9 @@ def problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
     yield from remote_inputs.problems(spec.fetches, spec.mounts)
     yield from queueing.problems(spec)
     yield from sections.port_problems(spec)
+    yield from sections.licence_problems(spec)
     yield from sections.quiet_problems(spec)
+    yield from sections.home_problems(spec)
     yield from sections.step_problems(spec.steps, spec.command, saves_itself=spec.saves_itself)
 
 
@@ -169,6 +171,7 @@ def _texts(spec: JobSpec) -> Iterator[tuple[str, str]]:
         ("entry_point", spec.entry_point or ()),
         ("before_freeze", spec.before_freeze),
         ("after_restore", spec.after_restore),
+        ("before_thaw", spec.before_thaw),
         ("app.command", spec.app_command),
         ("app.restart_command", spec.app_restart_command),
     ):
@@ -282,6 +285,8 @@ def _protection(spec: JobSpec) -> Iterator[tuple[str, str]]:
             yield key, f"is {seconds:g} seconds, expected more than 0 and at most {WAIT_MAX_SECONDS:g}"
     if spec.engine == "app" and not spec.saves_itself:
         yield "engine", "is 'app', but nothing tells the program to save itself: add [app] with signal, command or file"
+    if spec.before_thaw and (spec.gpus or spec.gpu):
+        yield "before_thaw", "can't be kept with GPUs: their memory comes back while the job's threads run"
     yield from _self_save(spec)
 
 

@@ -57,6 +57,7 @@ class Use(StrEnum):
     CHANGE_JOB = "change job"
     NEW_ID = "new id"  # an id for a job to come, which only its maker may go on with
     TO_COME = "job to come"  # the first argument is such an id
+    AS_OWNER = "as owner"  # about things of the one who asks: it gets their name
     JOBS_TO_COME = "jobs to come"  # the first argument is a list of them, each with such an id or none
     BEGIN_WORK = "begin work"  # CHANGE_JOB, and the answer's number is for its maker
     WORK = "work"  # the first argument is such a number
@@ -64,7 +65,7 @@ class Use(StrEnum):
     OPERATE = "operate"  # operators alone
 
 
-CHANGES = frozenset({Use.CHANGE_JOB, Use.NEW_ID, Use.TO_COME, Use.JOBS_TO_COME, Use.BEGIN_WORK, Use.OPERATE})
+CHANGES = frozenset({Use.CHANGE_JOB, Use.NEW_ID, Use.TO_COME, Use.JOBS_TO_COME, Use.AS_OWNER, Use.BEGIN_WORK, Use.OPERATE})
 
 # Every method of `ports.service.Service`; a test compares them.
 USES: dict[str, Use] = {
@@ -88,11 +89,15 @@ USES: dict[str, Use] = {
     "output": Use.READ_JOB,
     "partial": Use.READ_JOB,
     "partial_output": Use.READ_JOB,
+    "home_changes": Use.READ_JOB,
+    "home_result": Use.READ_JOB,
+    "settle_home": Use.CHANGE_JOB,
     "machine": Use.CHANGE_JOB,  # a way to log in
     "hold": Use.CHANGE_JOB,
     "resume": Use.CHANGE_JOB,
     "cancel": Use.CHANGE_JOB,
     "move": Use.CHANGE_JOB,
+    "signal": Use.CHANGE_JOB,
     "checkpoint": Use.CHANGE_JOB,
     "prioritize": Use.CHANGE_JOB,
     "set_budget": Use.CHANGE_JOB,
@@ -105,6 +110,7 @@ USES: dict[str, Use] = {
     "call_off": Use.WORK,
     "store_work": Use.OPERATE,
     "budgets": Use.LIST,
+    "licences": Use.LIST,
     "set_scope_budget": Use.OPERATE,
     "remove_scope_budget": Use.OPERATE,
     "reload": Use.OPERATE,
@@ -113,6 +119,9 @@ USES: dict[str, Use] = {
     "discard": Use.TO_COME,
     "submit": Use.TO_COME,
     "submit_many": Use.JOBS_TO_COME,
+    "shares_home": Use.LOOK,
+    "home_lacks": Use.AS_OWNER,
+    "upload_home": Use.AS_OWNER,
     "resolve": Use.OPERATE,  # of the guard itself
 }
 

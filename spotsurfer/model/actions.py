@@ -71,6 +71,8 @@ class Ask:
     reason: str
     partial: int = 0  # number of a request for partial outputs
     gives_way_to: str = ""  # the job of higher priority that gets its machine
+    signal_number: int = 0  # of the newest signal that the user asked for
+    signal: str = ""  # for the job's processes; "" = none
     keep: bool = False  # after its final save it keeps the job frozen while the job moves (`core.moves`)
 
 
@@ -159,6 +161,7 @@ class EndJob:
     event: JobEvent
     reason: str
     exit_code: int | None = None
+    ended_by: str = ""  # as `Job.ended_by`
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,8 +262,8 @@ def action_id(action: Action) -> str:
             return f"pace/{j}/{a}/{s}"
         case Mark(job=j, attempt=a, event=e):
             return f"mark/{j}/{a}/{e.name.lower()}"
-        case Ask(job=j, attempt=a, want=w, save_at_least=s, partial=p):
-            return f"ask/{j}/{a}/{w}/{s}/{p}"
+        case Ask(job=j, attempt=a, want=w, save_at_least=s, partial=p, signal_number=n):
+            return f"ask/{j}/{a}/{w}/{s}/{p}/{n}"
         case Close(job=j) | Retry(job=j) | SetWish(job=j) | SetStuck(job=j):
             return f"{type(action).__name__.lower()}/{j}"
         case EndJob(job=j, event=e):

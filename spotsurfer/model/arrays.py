@@ -47,6 +47,11 @@ def read_array(text: str) -> Array:
     return Array(tuple(sorted(found)), int(limit or 0))
 
 
+def limit_of(text: str) -> int:
+    """How many tasks may have a machine at a time, of a text that `read_array` takes; 0 = as many as can."""
+    return int(text.partition("%")[2] or 0)
+
+
 def ranges(tasks: Iterable[int]) -> str:
     """Numbers of tasks in short: "1-4,7". Steps are written out."""
     parts: list[list[int]] = []

@@ -26,4 +26,5 @@ class Figures:
     frozen_seconds: float = 0.0
     cpu_seconds: float = 0.0
     stored_bytes: int = 0
+    licences: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)  # kind -> for jobs, in use, jobs that wait
     oldest_queued_at: datetime | None = None  # submission of the queued job that waits longest

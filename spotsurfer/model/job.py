@@ -177,6 +177,7 @@ class JobSpec:
     memory_bytes: int = 1 << 30
     gpus: int = 0  # that its machine has at least
     gpu: str = ""  # which chip, as "H100"; "" = any
+    licences: dict[str, int] = field(default_factory=dict)  # kind -> how many it has out while it runs
     market: MarketChoice = MarketChoice.SPOT_FIRST
     priority: int = 0  # if there is no room for all, the higher one runs; see core/scheduling/preemption.py
     checkpoint_interval_seconds: float | None = None  # None = the operator's, else the interval policy's
@@ -196,7 +197,8 @@ class JobSpec:
     cpu: str = "any"  # processor features that its programs may use: CPU_CAPS
     before_freeze: tuple[str, ...] = ()  # run inside the job before each save
     after_restore: tuple[str, ...] = ()  # run inside the job after each restore
-    hook_seconds: float = 30.0  # limit of each of the two
+    before_thaw: tuple[str, ...] = ()  # the same before it goes on: it stands still until this succeeds
+    hook_seconds: float = 30.0  # limit of each of them
     app_signal: str = ""  # app_…: the program saves itself; see spotsurfer_wire.messages.SelfSave
     app_command: tuple[str, ...] = ()
     app_file: str = ""
@@ -228,6 +230,13 @@ class JobSpec:
     size_cpus_min: int | None = None
     size_cpus_max: int | None = None
     size_parameters: dict[str, str | int | float | bool] = field(default_factory=dict)  # of its size policy
+    home: str = ""  # absolute path of the folder on the submit host that it works in, on each machine; "" = none
+    home_files: tuple[str, ...] = ()  # the only names of it that come along; none = all of it
+    home_exclude: tuple[str, ...] = ()  # names of it that neither come along nor come home
+    home_tree: str = ""  # SHA-256 of the tree that was sent; "" = it begins empty
+    stdout: str = ""  # file of the submit host for its output, "{number}" and "{task}" in it are replaced; "" = none
+    stderr: str = ""  # for what it writes to stderr; "" = into the same file
+    output_append: bool = False  # what these files held before stays
     secrets_in_plain_images: bool = False  # its user accepts that checkpoints with secrets in memory are not encrypted
 
     @property
@@ -297,6 +306,8 @@ class Job:
     owner: str = ""  # who submitted it: a Unix user, a token's owner, an OIDC subject; "" = from before there were owners
     lineage: str = ""  # the job whose keys name and seal its chunks; "" = itself
     partials_asked: int = 0  # number of requests for partial outputs
+    signals_asked: int = 0  # number of signals that its user asked for
+    signal: str = ""  # the newest of them
     stuck_since: datetime | None = None  # it runs, and makes no progress since then
     number: int = 0  # of its submission; all tasks of an array share it. 0 = it is given with the row
     array: str = ""  # the array that it is a task of; "" = none
@@ -339,6 +350,8 @@ class Attempt:
     desired_want: str = "run"
     desired_save: int = 0
     desired_partial: int = 0  # the newest request for outputs in its orders
+    signals_told: int = 0  # the newest signal that its orders name, or that was asked for before it had the job
+    signal: str = ""  # that its orders name; "" = none
     launched_at: datetime | None = None  # its time on the machine began: with the launch, or with its order if that ran already
     released_at: datetime | None = None  # … and ended
     restore_failed: bool = False

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from spotsurfer.model.budgets import BudgetSeen
 from spotsurfer.model.job import Attempt, AttemptNumber, InstanceId, Job, JobId
+from spotsurfer.model.licences import LicencePool
 from spotsurfer.model.lifetimes import Fates
 from spotsurfer.model.machine import Machine
 from spotsurfer.model.market import Cooldown, Gpus, Market, Offer, Pool
@@ -188,6 +189,7 @@ class HeadSeen:
     cancelled: bool = False
     exit_code: int | None = None
     failures: int = 0  # how often the command ended by itself with a non-zero code, or without its outputs
+    ended_by: str = ""  # what made the command end, as `Job.ended_by`
     undelivered: str = ""  # outputs that are missing although the command ended with 0
     checkpoints: tuple[str, ...] = ()  # those that led to the newest, oldest first
     grants: tuple[tuple[int, str | None], ...] = ()  # entry number, checkpoint
@@ -195,12 +197,14 @@ class HeadSeen:
 
     @property
     def succeeded(self) -> bool:
-        """Whether the command ended with 0 and its outputs are there."""
-        return self.exit_code == 0 and not self.undelivered
+        """Whether the command ended by itself with 0 and its outputs are there."""
+        return self.exit_code == 0 and not self.undelivered and not self.ended_by
 
     @property
     def how_it_ended(self) -> str:
         """How the command ended, as a clause: its exit code, and what that means or what is missing, if that is known."""
+        if self.ended_by:
+            return f"it was ended by its {self.ended_by}"
         meaning = self.undelivered or MEANINGS.get(self.exit_code or 0)
         return f"the command ended with exit code {self.exit_code}" + (f" ({meaning})" if meaning else "")
 
@@ -251,6 +255,7 @@ class JobSeen:
     image_bytes: int = 0  # of its newest checkpoint, before compression; 0 = none, or unknown
     image_processor: str = ""  # of the machine that made that checkpoint, in its agent's words; "" = unknown
     sent_bytes_per_hour: float = 0.0  # to the store, by its last machine
+    writes: tuple[str, ...] = ()  # files on shared file systems that it has open for writing, by its last machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +290,9 @@ class Limits:
     )
     precopy_gain_seconds: float = 1.0  # a live save before a move must shorten its pause by so much
     checkpoint_seconds: float | None = None  # between saves of jobs without an own interval; None = the policy decides
+    cancel_never_satisfied: bool = False  # jobs that wait for what can't come any more
+    time_limit: str = "end"  # what a job's time limit means: "end" of the job, or a "deadline" for it
+    kill_wait_seconds: float = 30.0  # from TERM to KILL at a job's time limit
     advice_moves: frozenset[str] = frozenset()  # providers whose advice to leave a machine is followed
 
 
@@ -318,6 +326,7 @@ class Snapshot:
     ahead: str = ""  # facts in the store that the database, from a backup, lacks: then no machine counts as an orphan
     doubt: Doubt | None = None  # None = silence is evidence
     budgets: Sequence[BudgetSeen] = ()  # of several jobs
+    licences: Mapping[str, LicencePool] = field(default_factory=dict)  # by kind
     waiting: Sequence[Waiting] = ()  # each kind once; not read if no machine is kept
     machines: Mapping[str, MachineSeen] = field(default_factory=dict)  # that are kept and not gone, by token
 

@@ -29,6 +29,7 @@ class Kind(StrEnum):
     THAWED = "thawed"
     NEAR_MISS = "near miss"  # a job was frozen because its machine's memory was about to end
     OUT_OF_MEMORY = "out of memory"  # the kernel killed a job for want of it
+    BROUGHT_BACK = "brought back"  # files on shared file systems, to what they were at the checkpoint
     STUCK = "stuck"  # a job is alive and makes no progress, or does again
     PROVEN = "proven"  # a job went on from the checkpoint
     DROPPED = "dropped"  # checkpoints that the rules of retention let go

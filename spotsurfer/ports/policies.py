@@ -326,13 +326,17 @@ class Earlier:
 
 @dataclass(frozen=True, slots=True)
 class SizeTerms:
-    """What does not change during a run. `threads`: cores the job can use at most, None = unknown."""
+    """What does not change during a run. `threads`: cores the job can use at most, None = unknown.
+
+    `asked_cores`: that its user asked for, None = those of `start`: a later run may begin on another type.
+    """
 
     kinds: tuple[MachineKind, ...]
     start: int  # of `kinds`: what the job begins on, as its user asked
     move_seconds: float  # the job stands still so long, and both machines are paid
     threads: float | None = None
     earlier: tuple[Earlier, ...] = ()
+    asked_cores: float | None = None
 
 
 class Came(Enum):

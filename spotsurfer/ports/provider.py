@@ -246,14 +246,14 @@ class Provider(Protocol):
         """
         ...
 
-    def credentials(self, job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
+    def credentials(self, job: str, attempt: int, inputs: Sequence[str], home: str = "") -> Credentials:
         """New credentials for this attempt, whose machine may be another provider's. Called only if its `store_access` is
         `renewed`; never cached.
 
-        They allow the attempt's keys of `spotsurfer_wire.object_keys`, to list `jobs/<job>/`, and to read those `inputs` that
-        do not lie in the store (addresses as in the specification: `s3://bucket/path`, with a slash or a pattern at the end
-        for several files). A missing object that may be read must read as *absent*, not as forbidden: on S3 that takes
-        `s3:ListBucket` without a condition that a plain GET fails.
+        They allow the attempt's keys of `spotsurfer_wire.object_keys` (`home`: the scope of the folder that the job works in),
+        to list `jobs/<job>/`, and to read those `inputs` that do not lie in the store (addresses as in the specification:
+        `s3://bucket/path`, with a slash or a pattern at the end for several files). A missing object that may be read must
+        read as *absent*, not as forbidden: on S3 that takes `s3:ListBucket` without a condition that a plain GET fails.
 
         They should live for an hour or more: before half of that is over, the controller asks for the next ones. Each call
         may yield others; old ones stay valid until they expire. Raises Throttled, ProviderDenied, ProviderError.

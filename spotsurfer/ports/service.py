@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from spotsurfer_wire.final_save_forecast import Fit, Prospect
+from spotsurfer_wire.home_tree import HomeChanges
 from spotsurfer_wire.messages import StepRun, Warm
 from spotsurfer_wire.usage import Window
 
@@ -17,6 +18,7 @@ from spotsurfer.model.charges import ChargeLine
 from spotsurfer.model.cost_report import CostReport
 from spotsurfer.model.figures import Figures
 from spotsurfer.model.job import Attempt, Job, JobId, JobSpec
+from spotsurfer.model.licences import LicenceStatus
 from spotsurfer.model.market import Market
 from spotsurfer.model.snapshot import SpotSeen
 from spotsurfer.ports.policies import Forecast
@@ -119,6 +121,8 @@ class NewJob:
     id: JobId | None = None
     modes: Mapping[str, int] = field(default_factory=dict)
     secrets: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    held: bool = False  # it waits until its user resumes it
+    number: int = 0  # of its submission; the service gives it
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +162,8 @@ class JobBrief:
     after: Sequence[str]  # what it still waits for
     machine: str  # the instance that it is on; "" = none
     home: str
+    market: str = ""
+    waits_for: str = ""  # the gate that it waits at, see `state.queue`; "never" = it can't pass any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,12 +422,12 @@ class Service(Protocol):
         """
         ...
 
-    def jobs(self, include_ended: bool = True, owner: str | None = None) -> Sequence[JobStatus]:
-        """All jobs, newest first; with `owner` those of theirs."""
+    def jobs(self, include_ended: bool = True, owner: str | None = None, tasks: bool = True) -> Sequence[JobStatus]:
+        """All jobs, newest first; with `owner` those of theirs; without `tasks` those that are in no array."""
         ...
 
-    def jobs_brief(self, include_ended: bool = True, owner: str | None = None) -> Sequence[JobBrief]:
-        """All jobs, newest first, in short; with `owner` those of theirs."""
+    def jobs_brief(self, include_ended: bool = True, owner: str | None = None, only_tasks: bool = False) -> Sequence[JobBrief]:
+        """All jobs, or tasks of arrays alone, newest first, in short; with `owner` those of theirs."""
         ...
 
     def job(self, job: JobId) -> JobStatus:
@@ -465,6 +471,13 @@ class Service(Protocol):
         """
         ...
 
+    def signal(self, job: JobId, name: str) -> int:
+        """Send a signal ("USR1"; "B:USR1" to its command alone, "S:USR1" to all others) to the processes of a job that runs.
+
+        The number of the request. UsageError for another name, Conflict when it does not run.
+        """
+        ...
+
     def prioritize(self, job: JobId, priority: int) -> Job:
         """Set its priority from now on. UsageError out of range, Conflict when it has ended."""
         ...
@@ -485,6 +498,10 @@ class Service(Protocol):
 
     def remove_scope_budget(self, scope: str, per: Per = Per.TOTAL, who: str = "") -> Budget | None:
         """Remove one that was set; returns the one of the configuration that counts again. NotFound."""
+        ...
+
+    def licences(self, owner: str | None = None) -> Sequence[LicenceStatus]:
+        """Pools of licences, as of the last look at all jobs; with `owner` only jobs of theirs are named."""
         ...
 
     def reload(self) -> Reloaded:
@@ -553,6 +570,30 @@ class Service(Protocol):
 
     def partial_output(self, job: JobId, number: int, path: str) -> Iterator[bytes]:
         """One of its files, in pieces."""
+        ...
+
+    def shares_home(self, home: str) -> bool:
+        """Whether that folder lies on a file system that machines see, too: nothing of it is sent."""
+        ...
+
+    def home_lacks(self, home: str, digests: Sequence[str], owner: str = "") -> Sequence[str]:
+        """Which of these files, or trees, of the owner's folder `home` are not here yet."""
+        ...
+
+    def upload_home(self, home: str, sha256: str, data: Iterator[bytes], size: int, owner: str = "") -> None:
+        """Store one of them, a tree after all its files. InputMissing if the bytes are not those of the digest."""
+        ...
+
+    def settle_home(self, job: JobId, tree: str) -> Job:
+        """A held job that never had a machine begins, with this tree of its folder. Conflict, InputMissing."""
+        ...
+
+    def home_changes(self, job: JobId) -> HomeChanges:
+        """What an ended job made of its folder. Conflict while it has not ended, or its last machine still sends."""
+        ...
+
+    def home_result(self, job: JobId, sha256: str) -> Iterator[bytes]:
+        """One of these files, in pieces. NotFound."""
         ...
 
     def machine(self, job: JobId) -> Machine:

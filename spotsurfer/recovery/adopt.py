@@ -158,13 +158,15 @@ def _read(store: Any, job: JobId, sources: _Sources) -> Job | None:
     if data is None:
         return None
     wire, log = json_codec.decode(Spec, data), HeadLog(store, job)
+    if wire.array == job:
+        return None  # tasks that began have a specification of their own; the others are lost
     log.refresh()
     image = _image(store, job, log.entries, sources)
     memory = max(sources.least.memory_bytes, int(image.memory_bytes * ROOM) if image is not None else 0)
     lineage = image.lineage if image is not None and image.lineage != job else ""
     spec = _spec(job, wire, sources.least.cpus, memory)
     began = written_at(log.entries[0], sources.now) if log.entries else sources.now
-    row = Job(job, spec, JobState.QUEUED, 1, began, lineage=lineage)
+    row = Job(job, spec, JobState.QUEUED, 1, began, lineage=lineage, array=wire.array, task=wire.task)
     if wire.rehearses:
         # The operation that watched it is lost. It stays a walled-off rehearsal, and is removed at its end.
         reason = "the controller that watched this rehearsal is lost: rehearse again"
@@ -245,6 +247,7 @@ def _spec(job: JobId, wire: Spec, cpus: int, memory_bytes: int) -> JobSpec:
         cpu=wire.cpu,
         before_freeze=tuple(wire.before_freeze),
         after_restore=tuple(wire.after_restore),
+        before_thaw=tuple(wire.before_thaw),
         hook_seconds=wire.hook_seconds,
         steps=tuple(JobStep(s.name, tuple(s.command), s.protect, s.always) for s in wire.steps),
         secrets={name: {"from": "store", "as": form} for name, form in wire.secrets.items()},
@@ -252,5 +255,8 @@ def _spec(job: JobId, wire: Spec, cpus: int, memory_bytes: int) -> JobSpec:
         entry_point=None if wire.entry_point is None else tuple(wire.entry_point),
         devices=tuple(wire.devices),
         ports=tuple(JobPort(f"port-{port}", port) for port in wire.ports),
+        home=wire.home,
+        home_exclude=tuple(wire.home_exclude),
+        home_tree=wire.home_tree,
         **saves_itself,
     )

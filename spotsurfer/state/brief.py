@@ -21,16 +21,19 @@ COLUMNS = (
         "waits_for",
     )),
     func.coalesce(J.c.spec["home"].as_string(), "").label("home"),
+    func.coalesce(J.c.spec["market"].as_string(), "").label("market"),
 )  # fmt: skip
 
 
-def listed(connection: Connection, include_ended: bool, owner: str | None) -> Sequence[RowMapping]:
-    """Jobs that are no rehearsals, newest first."""
+def listed(connection: Connection, include_ended: bool, owner: str | None, only_tasks: bool) -> Sequence[RowMapping]:
+    """Jobs that are no rehearsals, or tasks of arrays alone, newest first."""
     query = select(*COLUMNS).where(func.coalesce(J.c.parent["rehearsal"].as_boolean(), False).is_(False))
     if not include_ended:
         query = query.where(J.c.state.not_in([str(s) for s in ENDED]))
     if owner is not None:
         query = query.where(J.c.owner == owner)
+    if only_tasks:
+        query = query.where(J.c.array != "")
     return connection.execute(query.order_by(J.c.submitted_at.desc(), J.c.id)).mappings().all()
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from typing import TypeVar
 
 from sqlalchemy import Connection, delete, exists, func, insert, or_, select, true, update
 
@@ -13,6 +14,7 @@ from spotsurfer.state.queue import ARRAY, BEGIN, DEPENDENCY
 from spotsurfer.state.schema import dependency as D
 from spotsurfer.state.schema import job as J
 
+T = TypeVar("T")
 AT_ONCE = 10_000  # names in one query
 OVER = [str(s) for s in ENDED]
 
@@ -36,11 +38,16 @@ def _gate(connection: Connection, jobs: Collection[JobId], why: str) -> None:
         connection.execute(update(J).where(J.c.id.in_(some)).values(waits_for=why))
 
 
-def ended(connection: Connection, jobs: Iterable[Job]) -> None:
-    """These jobs have ended: whatever waited for them may be able to go on, or never be."""
-    found = {on for job in jobs for on in (job.id, job.array, _singleton(job)) if on}
-    for kind, on in connection.execute(select(D.c.kind, D.c.on).where(D.c.on.in_(found)).distinct()).all():
-        _settle(connection, After(kind), on)
+def names_of(job: Job) -> list[str]:
+    """What others may wait for when they wait for it."""
+    return [job.id, *([job.array] if job.array else []), _singleton(job)]
+
+
+def ended(connection: Connection, names: Collection[str]) -> None:
+    """Jobs of these names have ended: what waited for them may be able to go on, or never be."""
+    for some in _pieces(names):
+        for kind, on in connection.execute(select(D.c.kind, D.c.on).where(D.c.on.in_(some)).distinct()).all():
+            _settle(connection, After(kind), on)
 
 
 def waiting(connection: Connection, job: JobId) -> list[tuple[Dependency, str]]:
@@ -102,6 +109,6 @@ def _singleton(job: Job) -> str:
     return f"{job.owner}/{job.spec.name}"
 
 
-def _pieces(jobs: Collection[JobId]) -> Iterator[list[JobId]]:
+def _pieces(jobs: Collection[T]) -> Iterator[list[T]]:
     some = list(jobs)
     yield from (some[at : at + AT_ONCE] for at in range(0, len(some), AT_ONCE))

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime
+import itertools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection, Select, and_, exists, func, insert, or_, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
-from spotsurfer.model.arrays import read_array
+from spotsurfer.model.arrays import limit_of, ranges, read_array
 from spotsurfer.model.errors import Conflict, NotFound
 from spotsurfer.model.job import (
     ENDED,
@@ -38,11 +41,14 @@ from spotsurfer.model.job import (
 from spotsurfer.model.machine import GONE, Machine, MachineState, machine_of
 from spotsurfer.model.market import Market, Pool
 from spotsurfer.model.snapshot import Held, Waiting
+from spotsurfer.model.timeline_events import Kind
 from spotsurfer.state import dependencies
 from spotsurfer.state.queue import BEGIN
 from spotsurfer.state.schema import attempt as A
 from spotsurfer.state.schema import job as J
 from spotsurfer.state.schema import machine as M
+from spotsurfer.state.schema import meta, moment
+from spotsurfer.state.spoilt_rows import Name, decoded
 
 
 def instant(text: str | None) -> datetime | None:
@@ -57,7 +63,14 @@ def text_of(at: datetime | None) -> str | None:
 
 def spec_to_doc(spec: JobSpec) -> dict[str, Any]:
     """A specification as JSON."""
-    return dataclasses.asdict(spec)
+    return {name: _plain(getattr(spec, name)) for name in SPEC_FIELDS}
+
+
+def _plain(value: Any) -> Any:
+    """As `dataclasses.asdict`, for thousands of tasks in a second."""
+    if isinstance(value, tuple):
+        return tuple(dataclasses.asdict(x) if dataclasses.is_dataclass(x) and not isinstance(x, type) else x for x in value)
+    return value
 
 
 def spec_from_doc(doc: Mapping[str, Any]) -> JobSpec:
@@ -89,7 +102,7 @@ def of_spec(job: Job) -> dict[str, Any]:
     spec = job.spec
     return {
         **{name: getattr(spec, name) for name in COPIED},
-        "array_limit": read_array(spec.array).limit if job.array else 0,
+        "array_limit": limit_of(spec.array) if job.array else 0,
         "pressing": spec.deadline_seconds is not None,
         "shape": shape_of(job),
     }
@@ -100,7 +113,7 @@ def shape_of(job: Job) -> str:
     spec = job.spec
     fits = (spec.cpus, spec.memory_bytes, spec.gpus, spec.gpu, spec.market, spec.instance_types, spec.price_max_usd_micros)
     pays = (job.owner, spec.project, sorted(spec.tags.items()), spec.budget_usd_micros)
-    more = (spec.devices, spec.size_policy, spec.cpu, bool(job.parent))
+    more = (spec.devices, spec.size_policy, spec.cpu, bool(job.parent), sorted(spec.licences.items()))
     return hashlib.sha256(repr((fits, pays, more)).encode()).hexdigest()[:16]
 
 
@@ -120,6 +133,7 @@ def job_from_row(row: Any) -> Job:
 
 JOB_TIMES = ("submitted_at", "ended_at", "resumed_at", "stuck_since", "begins_at")
 FIELDS = tuple(f.name for f in dataclasses.fields(Job))
+SPEC_FIELDS = tuple(f.name for f in dataclasses.fields(JobSpec))
 COPIED = ("name", "project", "priority", "cpus", "memory_bytes", "gpus", "time_limit_seconds")
 TIMES = ("since", "planned_at", "granted_at", "launched_at", "released_at")
 
@@ -151,6 +165,26 @@ BUSY = exists().where(and_(A.c.job == J.c.id, LIVING))
 OPEN = select(J).where(or_(J.c.state.not_in([str(s) for s in ENDED]), BUSY)).order_by(J.c.submitted_at, J.c.id)
 
 
+SOME_TASKS = re.compile(r"(.+)-\[([0-9,:-]+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Tasks of an array; None = all. Or one `job` that is no task."""
+
+    array: str = ""
+    tasks: frozenset[int] | None = None
+    job: str = ""
+
+    def __str__(self) -> str:
+        if self.job:
+            return self.job
+        some = self.tasks
+        if some is None:
+            return self.array
+        return f"{self.array}-{min(some)}" if len(some) == 1 else f"{self.array}-[{ranges(some)}]"
+
+
 class Stale(Conflict):
     """The row changed since it was read: decide again."""
 
@@ -161,15 +195,36 @@ def add_job(connection: Connection, job: Job) -> Job:
 
 
 def add_jobs(connection: Connection, jobs: Sequence[Job]) -> list[Job]:
-    """Insert the jobs of one submission, with the next number for all; raises sqlalchemy.exc.IntegrityError."""
-    first, *others = jobs
-    after = select(func.coalesce(func.max(J.c.number), 0) + 1).scalar_subquery()
-    connection.execute(insert(J).values(**{**job_to_row(first), "number": after}))
-    number = connection.execute(select(J.c.number).where(J.c.id == first.id)).scalar_one()
-    numbered = [replace(job, number=number) for job in jobs]
-    if others:
-        connection.execute(insert(J), [job_to_row(job) for job in numbered[1:]])
+    """Insert the jobs of one submission, with their number or the next one; raises sqlalchemy.exc.IntegrityError."""
+    return add_submissions(connection, [jobs])[0]
+
+
+def add_submissions(connection: Connection, submissions: Sequence[Sequence[Job]]) -> list[list[Job]]:
+    """Insert the jobs of several, with their numbers, or the next one for each; raises sqlalchemy.exc.IntegrityError."""
+    without = sum(not jobs[0].number for jobs in submissions)
+    free = itertools.count(next_numbers(connection, without)) if without else itertools.count()
+    numbered = []
+    for jobs in submissions:
+        number = jobs[0].number or next(free)
+        numbered.append([replace(job, number=number) for job in jobs])
+    connection.execute(insert(J), [job_to_row(job) for jobs in numbered for job in jobs])
     return numbered
+
+
+NUMBER = "number"  # in `meta`: the newest that was given
+
+
+def next_numbers(connection: Connection, count: int) -> int:
+    """The first of so many numbers that no submission has, nor will have: what they are for may fail."""
+    used = connection.execute(select(func.coalesce(func.max(J.c.number), 0))).scalar_one()
+    given = connection.execute(select(meta.c.value).where(meta.c.key == NUMBER)).scalar_one_or_none()
+    first: int = max(used, int(given or 0)) + 1
+    newest = str(first + count - 1)
+    if given is None:
+        connection.execute(insert(meta).values(key=NUMBER, value=newest))
+    else:
+        connection.execute(update(meta).where(meta.c.key == NUMBER).values(value=newest))
+    return first
 
 
 def add_attempt(connection: Connection, attempt: Attempt) -> None:
@@ -261,14 +316,20 @@ def load_job(connection: Connection, job: JobId) -> Job:
 
 
 def named_job(connection: Connection, name: str, owner: str | None = None) -> Job:
-    """One job by its exact id or name, for commands that change it; for a shared name the newest active job, else the newest.
+    """One job by its exact id or name, for commands that change it; of several the newest active job, else the newest.
+
+    An array's id is a name of its tasks.
 
     `owner`: among the jobs of theirs alone.
 
     Raises NotFound, with a list of similar jobs.
     """
     ended = J.c.state.in_([str(s) for s in ENDED])
-    query = _of(owner).where(or_(J.c.id == name, J.c.name == name))
+    if (match := SOME_TASKS.fullmatch(name)) is not None:
+        named = and_(J.c.array == match[1], J.c.task.in_(read_array(match[2]).tasks))
+    else:
+        named = or_(J.c.id == name, J.c.name == name, J.c.array == (name or "-"))
+    query = _of(owner).where(named)
     query = query.order_by((J.c.id == name).desc(), ended, J.c.submitted_at.desc(), J.c.id)
     row = connection.execute(query.limit(1)).mappings().first()
     if row is not None:
@@ -304,6 +365,32 @@ def job_or_array(connection: Connection, name: str, owner: str | None = None) ->
     return job.array if job.array and job.id != name else job.id
 
 
+def is_there(connection: Connection, id: str) -> bool:
+    """Whether this is the id of a job or of an array."""
+    return connection.execute(select(J.c.id).where(or_(J.c.id == id, J.c.array == id)).limit(1)).first() is not None
+
+
+def is_taken(connection: Connection, id: str, array: str) -> bool:
+    """Whether `id` is an array's, has neighbours that look like its tasks, or looks like a task of a job or array `array`."""
+    theirs = or_(J.c.array == id, J.c.id.op("GLOB")(f"{id}-[0-9]*"), J.c.array == (array or "-"), J.c.id == array)
+    return connection.execute(select(J.c.id).where(theirs).limit(1)).first() is not None
+
+
+def selected(connection: Connection, name: str, owner: str | None = None) -> Selection | None:
+    """The tasks that an array's id, its name, "ARRAY-7" or "ARRAY-[3-9]" means; None = no array, or another name."""
+    match = SOME_TASKS.fullmatch(name)
+    array, some = (match[1], match[2]) if match is not None else (name, "")
+    if connection.execute(_of(owner).where(J.c.array == array).limit(1)).first() is not None:
+        return Selection(array, frozenset(read_array(some).tasks) if some else None)
+    row = connection.execute(_of(owner).where(J.c.id == name)).mappings().first()
+    if row is None and match is None:
+        query = _of(owner).where(J.c.name == name).order_by(J.c.state.in_([str(s) for s in ENDED]), J.c.submitted_at.desc())
+        row = connection.execute(query.limit(1)).mappings().first()
+    if row is None or not row["array"]:
+        return None
+    return Selection(row["array"], frozenset({row["task"]}) if row["id"] == name else None)
+
+
 def tasks(connection: Connection, array: str) -> set[int]:
     """Numbers of the tasks of an array."""
     return set(connection.execute(select(J.c.task).where(J.c.array == array, J.c.task.is_not(None))).scalars())
@@ -323,35 +410,101 @@ def _of(owner: str | None) -> Select[Any]:
 
 def all_jobs(connection: Connection, owner: str | None = None) -> list[Job]:
     """Every job, or every job of an owner, newest first."""
-    rows = connection.execute(_of(owner).order_by(J.c.submitted_at.desc(), J.c.id)).mappings()
-    return [job_from_row(r) for r in rows]
+    return decoded(connection, _of(owner).order_by(J.c.submitted_at.desc(), J.c.id), [J.c.id], job_from_row)
 
 
-def succeeded(connection: Connection, name: str, most: int) -> list[Job]:
-    """Jobs of this name that succeeded, the latest first."""
-    query = select(J).where(and_(J.c.state == str(JobState.SUCCEEDED), J.c.name == name))
-    return [job_from_row(r) for r in connection.execute(query.order_by(J.c.ended_at.desc()).limit(most)).mappings()]
+def with_objects(connection: Connection) -> list[Job]:
+    """Every job that may have something in the store: all but tasks that never had a machine."""
+    has = exists().where(A.c.job == J.c.id)
+    return [job_from_row(r) for r in connection.execute(select(J).where(or_(J.c.array == "", has))).mappings()]
+
+
+def ran(connection: Connection, owner: str, tag: tuple[str, str] | None, stem: str, most: int) -> list[Job]:
+    """Jobs of an owner that succeeded, or were killed for want of memory, the latest first.
+
+    They have this tag, or if there is none a name that begins like this.
+    """
+    killed = exists().where(moment.c.job == J.c.id, moment.c.kind == str(Kind.OUT_OF_MEMORY))
+    ended = or_(J.c.state == str(JobState.SUCCEEDED), and_(J.c.state == str(JobState.FAILED), killed))
+    spec = J.c.spec
+    alike = (
+        spec["name"].as_string().startswith(stem, autoescape=True)
+        if tag is None
+        else spec["tags"][tag[0]].as_string() == tag[1]
+    )
+    query = select(J).where(ended, J.c.owner == owner, alike).order_by(J.c.ended_at.desc()).limit(most)
+    return [job_from_row(r) for r in connection.execute(query).mappings()]
+
+
+def jobs_of(connection: Connection, ids: Sequence[JobId], spoilt: dict[JobId, str] | None = None) -> list[Job]:
+    """These jobs, oldest first.
+
+    One with a row that can't be decoded is left out; with `spoilt` it is noted there, and a job that is held stands for it.
+    """
+    return _jobs(connection, select(J).where(J.c.id.in_(list(ids))).order_by(J.c.submitted_at, J.c.id), spoilt)
+
+
+def ended_in_home(connection: Connection, job: Job) -> list[Job]:
+    """Jobs of the same owner and folder that ended after this one was submitted, in the order of their ends."""
+    same = (J.c.owner == job.owner) & (J.c.spec["home"].as_string() == job.spec.home) & (J.c.id != job.id)
+    over = J.c.state.in_([str(s) for s in ENDED]) & (J.c.ended_at >= text_of(job.submitted_at))
+    return [job_from_row(r) for r in connection.execute(select(J).where(same, over).order_by(J.c.ended_at)).mappings()]
+
+
+def homes_since(connection: Connection, at: datetime) -> set[tuple[str, str]]:
+    """Owner and folder of all jobs that work in one, and have not ended before that time."""
+    home = J.c.spec["home"].as_string()
+    query = select(J.c.owner, home).where(home != "", or_(J.c.ended_at.is_(None), J.c.ended_at >= text_of(at))).distinct()
+    return {(str(owner), str(folder)) for owner, folder in connection.execute(query)}
+
+
+def open_outputs(connection: Connection, owner: str, home: str) -> Iterator[tuple[str, str, list[str]]]:
+    """Id, folder and outputs of the owner's jobs in a home folder that have not ended."""
+    same = (J.c.owner == owner) & (J.c.spec["home"].as_string() == home) & J.c.state.not_in([str(s) for s in ENDED])
+    found = connection.execute(select(J.c.id, J.c.spec["folder"].as_string(), J.c.spec["outputs"]).where(same))
+    return (
+        (str(id), str(folder), outputs if isinstance(outputs, list) else json.loads(outputs)) for id, folder, outputs in found
+    )
 
 
 def open_jobs(connection: Connection) -> list[Job]:
-    """Jobs that have not ended, or still have machines."""
-    return [job_from_row(r) for r in connection.execute(OPEN).mappings()]
+    """Jobs that have not ended, or still have machines, but for those with a row that can't be decoded."""
+    return _jobs(connection, OPEN, None)
 
 
-def attempts(connection: Connection, jobs: Sequence[JobId]) -> dict[JobId, list[Attempt]]:
-    """Attempts of these jobs, oldest first."""
+def _jobs(connection: Connection, query: Select[Any], spoilt: dict[JobId, str] | None) -> list[Job]:
+    bad = dict[Name, str]()
+    found = decoded(connection, query, [J.c.id], job_from_row, bad)
+    if bad and spoilt is not None:
+        spoilt |= {JobId(name[0]): why for name, why in bad.items()}
+        known = connection.execute(select(J.c.id, J.c.name, J.c.priority, J.c.version).where(J.c.id.in_(list(spoilt))))
+        found += [_stands_for(JobId(job), name, priority, version) for job, name, priority, version in known]
+    return found
+
+
+def _stands_for(job: JobId, name: str, priority: int, version: int) -> Job:
+    spec = JobSpec(name or job, (), priority=priority)
+    return Job(job, spec, JobState.HELD, version, datetime.fromtimestamp(0, UTC), Wish.HOLD, "its row can't be decoded")
+
+
+def attempts(
+    connection: Connection, jobs: Sequence[JobId], spoilt: dict[JobId, str] | None = None
+) -> dict[JobId, list[Attempt]]:
+    """Attempts of these jobs, oldest first. One that can't be decoded is left out, and its job noted in `spoilt`."""
     found: dict[JobId, list[Attempt]] = {j: [] for j in jobs}
     query = ATTEMPTS.where(A.c.job.in_(list(jobs))).order_by(A.c.job, A.c.number)
-    for row in connection.execute(query).mappings():
-        one = attempt_from_row(row)
+    bad = dict[Name, str]()
+    for one in decoded(connection, query, [A.c.job, A.c.number], attempt_from_row, bad):
         found[one.job].append(one)
+    if spoilt is not None:
+        spoilt |= {JobId(job): f"the row of attempt {number} can't be decoded ({why})" for (job, number), why in bad.items()}
     return found
 
 
 def ended_since(connection: Connection, at: datetime) -> list[Attempt]:
     """Attempts of all jobs with machines that ended after `at`."""
     query = ATTEMPTS.where(~LIVING, A.c.released_at > at.isoformat())
-    return [attempt_from_row(r) for r in connection.execute(query).mappings()]
+    return decoded(connection, query, [A.c.job, A.c.number], attempt_from_row)
 
 
 def held_since(connection: Connection, at: datetime) -> list[Held]:
@@ -369,7 +522,7 @@ def held_since(connection: Connection, at: datetime) -> list[Held]:
 def living_attempts(connection: Connection) -> list[Attempt]:
     """Attempts of all jobs that are not over, oldest first."""
     query = ATTEMPTS.where(LIVING).order_by(A.c.planned_at, A.c.job, A.c.number)
-    return [attempt_from_row(r) for r in connection.execute(query).mappings()]
+    return decoded(connection, query, [A.c.job, A.c.number], attempt_from_row)
 
 
 def load_attempt(connection: Connection, job: JobId, number: AttemptNumber) -> Attempt:
@@ -392,8 +545,8 @@ def tokens(connection: Connection) -> frozenset[str]:
 
 def attempts_with_machines(connection: Connection) -> dict[str, Attempt]:
     """Attempts that are not over, by their instance; of several on one machine the newest."""
-    found = connection.execute(ATTEMPTS.where(M.c.instance.is_not(None), LIVING).order_by(A.c.slot)).mappings()
-    return {str(r["instance"]): attempt_from_row(r) for r in found}
+    query = ATTEMPTS.where(M.c.instance.is_not(None), LIVING).order_by(A.c.slot)
+    return {str(a.instance): a for a in decoded(connection, query, [A.c.job, A.c.number], attempt_from_row)}
 
 
 def save_job(connection: Connection, job: Job) -> Job:
@@ -405,7 +558,7 @@ def save_job(connection: Connection, job: Job) -> Job:
     if connection.execute(update(J).where(where).values(**row)).rowcount != 1:
         raise Stale(f"job {job.id} was changed by somebody else meanwhile")
     if after.state in ENDED:
-        dependencies.ended(connection, [after])
+        dependencies.ended(connection, dependencies.names_of(after))
     return after
 
 

@@ -14,6 +14,7 @@ from spotsurfer.state import observations
 from spotsurfer.state.schema import attempt as A
 from spotsurfer.state.schema import job as J
 from spotsurfer.state.schema import usage as U
+from spotsurfer.state.spoilt_rows import decoded
 
 ROWS_MAX = 10_000  # of each kind, about 5 KB each: what is beyond is read at each list
 AT_ONCE = 10_000  # names in one query
@@ -31,14 +32,15 @@ class RememberedRows:
         self._attempts: Known = {}
         self._reports: Known = {}
 
-    def jobs(self, connection: Connection, owner: str | None = None) -> list[Job]:
-        """Every job, or every job of an owner, newest first."""
+    def jobs(self, connection: Connection, owner: str | None = None, tasks: bool = True) -> list[Job]:
+        """Every job, or every job of an owner, newest first; without `tasks` those that are in no array."""
         query = select(J.c.id, J.c.version).order_by(J.c.submitted_at.desc(), J.c.id)
+        query = query if tasks else query.where(J.c.array == "")
         there = connection.execute(query if owner is None else query.where(J.c.owner == owner)).all()
 
         def read(some: list[Any]) -> Known:
-            found = connection.execute(select(J).where(J.c.id.in_(some))).mappings()
-            return {row["id"]: (row["version"], rows.job_from_row(row)) for row in found}
+            found = decoded(connection, select(J).where(J.c.id.in_(some)), [J.c.id], rows.job_from_row)
+            return {job.id: (job.version, job) for job in found}
 
         return list(_now(self._jobs, {id: version for id, version in there}, read).values())
 
@@ -48,8 +50,9 @@ class RememberedRows:
         there = connection.execute(query).all()
 
         def read(some: list[Any]) -> Known:
-            found = connection.execute(rows.ATTEMPTS.where(tuple_(A.c.job, A.c.number).in_(some))).mappings()
-            return {(row["job"], row["number"]): (row["version"], rows.attempt_from_row(row)) for row in found}
+            query = rows.ATTEMPTS.where(tuple_(A.c.job, A.c.number).in_(some))
+            found = decoded(connection, query, [A.c.job, A.c.number], rows.attempt_from_row)
+            return {(a.job, a.number): (a.version, a) for a in found}
 
         found: dict[JobId, list[Attempt]] = {j: [] for j in jobs}
         for (job, _), one in _now(self._attempts, {(job, n): version for job, n, version in there}, read).items():

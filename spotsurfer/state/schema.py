@@ -31,6 +31,8 @@ job = Table(
     Column("lineage", String, nullable=False, server_default=""),
     Column("partials_asked", Integer, nullable=False, server_default="0"),
     Column("stuck_since", String),
+    Column("signals_asked", Integer, nullable=False, server_default="0"),
+    Column("signal", String, nullable=False, server_default=""),
     Column("number", Integer, nullable=False, server_default="0", index=True),
     Column("array", String, nullable=False, server_default=""),
     Column("task", Integer),
@@ -51,6 +53,8 @@ job = Table(
     Column("waits_for", String, nullable=False, server_default=""),  # before it may have its first machine: state/queue.py
     Index("ix_job_array", "array", "state", "submitted_at"),
     Index("ix_job_name", "name", "owner"),
+    Index("ix_job_limited", "state", "wish", "waits_for", "array", "array_limit"),
+    Index("ix_job_pressing", "pressing", "state"),
     Index("ix_job_queue", "state", "wish", "waits_for", "shape", "priority", "submitted_at", "id"),
 )
 
@@ -85,6 +89,8 @@ attempt = Table(
     Column("desired_want", String, nullable=False),
     Column("desired_save", Integer, nullable=False),
     Column("desired_partial", Integer, nullable=False, server_default="0"),
+    Column("signals_told", Integer, nullable=False, server_default="0"),
+    Column("signal", String, nullable=False, server_default=""),
     Column("launched_at", String),
     Column("released_at", String),
     Column("restore_failed", Boolean, nullable=False),

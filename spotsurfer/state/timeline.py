@@ -25,7 +25,8 @@ def add_many(connection: Connection, moments: Sequence[Moment]) -> None:
     """Append some."""
     names = ("job", "attempt", "kind", "text", "data")
     values = [{"at": m.at.isoformat(), **{name: getattr(m, name) for name in names}} for m in moments]
-    connection.execute(insert(M), values)
+    if values:
+        connection.execute(insert(M), values)
 
 
 def read(

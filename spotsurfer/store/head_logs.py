@@ -70,6 +70,7 @@ def summary(entries: Sequence[Head]) -> HeadSeen:
         cancelled=done is not None and done.reason == "cancelled",
         exit_code=done.exit_code if done else None,
         failures=failures,
+        ended_by=done.ended_by if done else "",
         undelivered=done.undelivered if done else "",
         checkpoints=tuple(_since_beginning(entries)),
         worked=frozenset(e.epoch for e in entries if (e.checkpoint and e.kind is HeadKind.COMMIT) or e.kind is HeadKind.DONE),

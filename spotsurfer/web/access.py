@@ -60,13 +60,12 @@ class _Guarded:
 
     def _use(self, use: Use, call: Callable[..., Any], method: str, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
         who = self._who
-        if method in ("submit", "submit_many"):
-            named |= {"owner": who.name, "within": who.name if who.own_jobs_only else None}
+        named |= self._named(use, method)
         if use in (Use.NEW_ID, Use.BEGIN_WORK):
             answer = call(*self._own(given), **named) if use is Use.BEGIN_WORK else call(*given, **named)
             self._makers.note(answer if use is Use.NEW_ID else answer.id, who.name)
             return answer
-        if not who.own_jobs_only:
+        if use is Use.AS_OWNER or not who.own_jobs_only:
             return call(*given, **named)
         if use in (Use.TO_COME, Use.JOBS_TO_COME, Use.WORK):
             for thing in (new.id for new in given[0] if new.id) if use is Use.JOBS_TO_COME else given[:1]:
@@ -81,6 +80,12 @@ class _Guarded:
         if use is Use.LOOK:
             return call(*given, **named)
         return call(*self._own(given, whole=use is Use.CHANGE_JOB), **named)
+
+    def _named(self, use: Use, method: str) -> dict[str, Any]:
+        """Who asks, for the methods that must know."""
+        if method in ("submit", "submit_many"):
+            return {"owner": self._who.name, "within": self._who.name if self._who.own_jobs_only else None}
+        return {"owner": self._who.name} if use is Use.AS_OWNER else {}
 
     def _own(self, given: tuple[Any, ...], *, whole: bool = True) -> tuple[Any, ...]:
         """The arguments with the id of a job of theirs instead of its name; of two jobs with a name they mean their own."""

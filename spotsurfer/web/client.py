@@ -56,7 +56,8 @@ class Client:
         self, place: str, connection: Callable[[], http.client.HTTPConnection], token: str = "", config: Path | None = None
     ) -> None:
         """`place`: a URL or a socket's path, for people. `connection`: makes a new, unconnected one. `config`: its source."""
-        self._place = place
+        self.place = place
+        self.config = config.absolute() if config is not None else None
         self._read_from = f" ({config.absolute()} was read)" if config is not None else ""
         self._connection = connection
         self._prefix = urlsplit(place).path.rstrip("/") if "://" in place else ""
@@ -141,7 +142,7 @@ class Client:
         except ssl.SSLCertVerificationError as error:
             remedy = "set SPOTSURFER_CA to a file with the certificate of its authority"
             raise e.Denied(
-                f"{self._place} shows a certificate that is not trusted ({error.verify_message}): {remedy}."
+                f"{self.place} shows a certificate that is not trusted ({error.verify_message}): {remedy}."
             ) from None
         except (OSError, http.client.HTTPException):
             raise self._silent(reached) from None
@@ -151,7 +152,7 @@ class Client:
     def _silent(self, reached: bool) -> e.SpotsurferError:
         remedy = "start one with `spotsurfer serve`, or set SPOTSURFER_URL to one that runs elsewhere"
         return e.NoController(
-            f"No controller answers at {self._place}{' any more' if reached else ''}{self._read_from}: {remedy}."
+            f"No controller answers at {self.place}{' any more' if reached else ''}{self._read_from}: {remedy}."
         )
 
     def _refusal(self, status: int, body: bytes) -> e.SpotsurferError:
@@ -159,7 +160,7 @@ class Client:
             said = json.loads(body)
             return _KINDS.get(str(said["error"]), e.SpotsurferError)(str(said["message"]))
         except (ValueError, KeyError, TypeError):
-            return e.SpotsurferError(f"{self._place} answers {status}, not as a controller does.")
+            return e.SpotsurferError(f"{self.place} answers {status}, not as a controller does.")
 
 
 def connect(config: Path | None = None) -> Client:

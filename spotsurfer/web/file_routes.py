@@ -15,6 +15,7 @@ from anyio import from_thread
 from fastapi import APIRouter, Header, Path, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
+from spotsurfer_wire.home_tree import HomeChanges
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
@@ -22,7 +23,7 @@ from spotsurfer.model.errors import UsageError
 from spotsurfer.model.job import JobId
 from spotsurfer.ports.service import LogAsk, LogFound, LogPlace, PartialSeen
 from spotsurfer.web import response_models as m
-from spotsurfer.web.request_models import WAIT_MAX_SECONDS
+from spotsurfer.web.request_models import WAIT_MAX_SECONDS, HomeBody
 from spotsurfer.web.routes import Controller, JobPath, NewJobPath, long_poll
 
 LOG_PIECE_BYTES = 1 << 20
@@ -200,3 +201,35 @@ def partial(job: JobPath, number: Number, service: Controller) -> PartialSeen:
 def partial_output(job: JobPath, number: Number, path: str, service: Controller) -> StreamingResponse:
     """One of these files."""
     return _streamed(service.partial_output(JobId(job), number, path))
+
+
+Sha256 = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="Of the file's bytes, in hexadecimal digits")]
+Digest = Annotated[str, Query(pattern="^[0-9a-f]{64}$", description="SHA-256 of the file's bytes, in hexadecimal digits")]
+Home = Annotated[str, Query(min_length=1, max_length=4096, description="Absolute path of the folder on the submit host")]
+
+
+@router.post("/homes/lacks", tags=["submit"])
+def home_lacks(body: HomeBody, service: Controller) -> m.LacksOut:
+    """Which files of a folder that jobs are to work in must be sent; a tree is sent last."""
+    return m.LacksOut(lacks=list(service.home_lacks(body.home, body.digests)), shared=service.shares_home(body.home))
+
+
+@router.put("/homes/files", status_code=204, tags=["submit"], openapi_extra={"requestBody": {**RAW, "required": True}})
+async def upload_home(sha256: Digest, home: Home, service: Controller, request: Request, content_length: Length = None) -> None:
+    """Store one of these files, or a tree. The body is the file as it is; its length must be announced."""
+    if content_length is None:
+        raise UsageError("An upload needs the header Content-Length.")
+    pieces = request.stream()
+    await run_in_threadpool(lambda: service.upload_home(home, sha256, _from_thread(pieces), content_length))
+
+
+@router.get("/jobs/{job}/home", tags=["files"])
+def home_changes(job: JobPath, service: Controller) -> HomeChanges:
+    """What an ended job made of its folder; 409 while it has not ended, or its machine still sends."""
+    return service.home_changes(JobId(job))
+
+
+@router.get("/jobs/{job}/home/{sha256}", response_class=StreamingResponse, responses={200: RAW}, tags=["files"])
+def home_result(job: JobPath, sha256: Sha256, service: Controller) -> StreamingResponse:
+    """One of these files."""
+    return _streamed(service.home_result(JobId(job), sha256))

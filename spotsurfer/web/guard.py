@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import os
 import pwd
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,8 @@ from spotsurfer.ports.access import Access
 from spotsurfer.web.error_responses import answer
 from spotsurfer.web.oidc import Oidc
 
-BODY_MAX_BYTES = 8 << 20  # of JSON; inputs are streamed, and only the store limits them
+BODY_MAX_BYTES = 8 << 20  # of JSON
+STREAMED = re.compile(r"/inputs/|^/v1/homes/files$")  # files, which only the store limits
 SILENT_SECONDS = 60.0  # within a body
 PEER = "uid"  # the first half of a client's address on a Unix socket; the other is the user's number
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -119,7 +121,7 @@ class Guard:
             _log.warning("request.denied", path=scope["path"], client=client)
             return await _unknown(scope, headers)(scope, receive, send)
         scope["state"] = {**scope.get("state", {}), "who": who}
-        if "/inputs/" not in scope["path"] and (refusal := _too_much(headers)) is not None:
+        if not STREAMED.search(scope["path"]) and (refusal := _too_much(headers)) is not None:
             return await refusal(scope, receive, send)
         status = 500
 

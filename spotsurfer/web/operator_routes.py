@@ -1,4 +1,4 @@
-"""HTTP routes about budgets of several jobs, and the controller's configuration."""
+"""HTTP routes about budgets of several jobs, pools of licences, and the controller's configuration."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from spotsurfer.model.budgets import SCOPES_TEXT, Budget, BudgetStatus, Per
+from spotsurfer.model.licences import LicenceStatus
 from spotsurfer.ports.service import Reloaded
 from spotsurfer.web import response_models as m
 from spotsurfer.web.access_routes import Who
@@ -36,6 +37,12 @@ class BudgetsOut(m.Wire):
     budgets: Sequence[BudgetStatus]
 
 
+class LicencesOut(m.Wire):
+    """All pools. To a user only jobs of their own are named."""
+
+    licences: Sequence[LicenceStatus]
+
+
 class RemovedBudgetOut(m.Wire):
     """`again`: the one of the configuration that counts from now on; null = none."""
 
@@ -60,6 +67,12 @@ def set_scope_budget(body: ScopeBudgetBody, service: Controller, who: Who) -> Bu
 def remove_scope_budget(service: Controller, who: Who, scope: Scope = "", per: Per = Per.TOTAL) -> RemovedBudgetOut:
     """Remove one that was set; one of the configuration counts again."""
     return RemovedBudgetOut(scope=scope, per=per, again=service.remove_scope_budget(scope, per, who.name))
+
+
+@router.get("/licences", tags=["controller"])
+def licences(service: Controller) -> LicencesOut:
+    """Pools of licences: how many there are for jobs, who has them, who waits."""
+    return LicencesOut(licences=service.licences())
 
 
 @router.post("/reload", tags=["controller"])

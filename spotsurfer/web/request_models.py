@@ -52,10 +52,24 @@ class SubmitBody(Asked):
         return found
 
 
+class HomeBody(Asked):
+    """Digests of what a folder of the submit host holds."""
+
+    home: str = Field(min_length=1, max_length=4096)
+    digests: list[str]
+
+
+class TreeBody(Asked):
+    """The tree of a folder, by its SHA-256."""
+
+    tree: str = Field(pattern="^[0-9a-f]{64}$")
+
+
 class NewJobBody(SubmitBody):
-    """`job`: the id that its inputs were uploaded under; "" = it gets one."""
+    """`job`: the id that its inputs were uploaded under; "" = it gets one. `held`: it waits until its user resumes it."""
 
     job: Annotated[str, Field(pattern=f"^({JOB_ID.pattern})?$")] = ""
+    held: bool = False
 
 
 class SubmitManyBody(Asked):
@@ -75,6 +89,12 @@ class MoveBody(Asked):
 
     instance_type: str | None = None
     market: Market | None = None
+
+
+class SignalBody(Asked):
+    """A name like USR1; B:USR1 for its command alone, S:USR1 for all its other processes."""
+
+    signal: Annotated[str, Field(max_length=20)]
 
 
 class BudgetBody(Asked):
@@ -147,6 +167,7 @@ class JobsQuery(BaseModel):
     name: str | None = Field(None, description="Their name; * and ? are wildcards")
     owner: str | None = Field(None, description="Who submitted them")
     project: str | None = Field(None, description="Their project; * and ? are wildcards")
+    tasks: bool = Field(True, description="Tasks of arrays, too")
     sort: Sorting = Field(Sorting.AGE, description="Newest first, or by one of these")
     limit: int | None = Field(None, ge=1, description="Only the first so many")
 

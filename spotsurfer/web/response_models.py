@@ -231,6 +231,13 @@ class WhysOut(Wire):
     decisions: list[WhyOut]
 
 
+class LacksOut(Wire):
+    """Digests of files that are not here yet. `shared`: machines see the folder, so nothing of it is sent."""
+
+    lacks: list[str]
+    shared: bool
+
+
 class OutputsOut(Wire):
     """All published results of a job."""
 

@@ -30,10 +30,12 @@ from spotsurfer.web.request_models import (
     NameBody,
     PlanBody,
     PriorityBody,
+    SignalBody,
     StoreBody,
     SubmitBody,
     SubmitManyBody,
     TimelineQuery,
+    TreeBody,
 )
 
 LOOK_AGAIN_SECONDS = 0.3  # of a long poll; costs one indexed query
@@ -80,7 +82,7 @@ def submit(job: NewJobPath, body: SubmitBody, service: Controller, request: Requ
 @router.post("/jobs", status_code=201, tags=["submit"])
 def submit_many(body: SubmitManyBody, service: Controller, request: Request, who: Who) -> m.SubmittedManyOut:
     """Make all these jobs, or none. What must come before one of them may name another one of them."""
-    new = [NewJob(_checked(x, request, who), JobId(x.job) if x.job else None, x.modes, x.opened()) for x in body.jobs]
+    new = [NewJob(_checked(x, request, who), JobId(x.job) if x.job else None, x.modes, x.opened(), x.held) for x in body.jobs]
     return m.SubmittedManyOut(jobs=[m.SubmittedOut.of(x) for x in service.submit_many(new)])
 
 
@@ -93,14 +95,17 @@ def _checked(body: SubmitBody, request: Request, who: Principal) -> JobSpec:
 @router.get("/jobs", tags=["jobs"], response_model=m.JobsOut)
 def jobs(service: Controller, wanted: Annotated[JobsQuery, Query()]) -> Response:
     """All jobs, or those that are wanted, newest first or as asked."""
-    found = m.JobsOut(jobs=[m.JobOut.of_status(x) for x in wanted.of(service.jobs(wanted.ended, owner=wanted.owner))])
+    found = m.JobsOut(
+        jobs=[m.JobOut.of_status(x) for x in wanted.of(service.jobs(wanted.ended, owner=wanted.owner, tasks=wanted.tasks))]
+    )
     return Response(found.model_dump_json(), media_type="application/json")  # a thousand jobs are not checked a second time
 
 
 @router.get("/brief", tags=["jobs"], response_model=m.BriefsOut)
-def jobs_brief(service: Controller, ended: bool = True, owner: str | None = None) -> Response:
-    """All jobs in short, newest first: thousands of them in no time."""
-    return Response(BRIEFS.dump_json({"jobs": service.jobs_brief(ended, owner=owner)}), media_type="application/json")
+def jobs_brief(service: Controller, ended: bool = True, owner: str | None = None, only_tasks: bool = False) -> Response:
+    """All jobs in short, or only tasks of arrays, newest first: thousands of them in no time."""
+    found = service.jobs_brief(ended, owner=owner, only_tasks=only_tasks)
+    return Response(BRIEFS.dump_json({"jobs": found}), media_type="application/json")
 
 
 @router.get("/jobs/{job}", tags=["jobs"])
@@ -136,6 +141,12 @@ def resume(job: JobPath, service: Controller) -> m.CommandOut:
     return command(service.resume(JobId(job)))
 
 
+@router.post("/jobs/{job}/settle", tags=["wishes"])
+def settle_home(job: JobPath, body: TreeBody, service: Controller) -> m.CommandOut:
+    """A held job that never had a machine begins, with this tree of its folder, which was sent like its first one."""
+    return command(service.settle_home(JobId(job), body.tree))
+
+
 @router.post("/jobs/{job}/cancel", tags=["wishes"])
 def cancel(job: JobPath, service: Controller) -> m.CommandOut:
     """End it without results."""
@@ -146,6 +157,12 @@ def cancel(job: JobPath, service: Controller) -> m.CommandOut:
 def move(job: JobPath, body: MoveBody, service: Controller) -> m.NumberOut:
     """Ask for another machine; the answer is the number of the request."""
     return m.NumberOut(number=service.move(JobId(job), body.instance_type, body.market))
+
+
+@router.post("/jobs/{job}/signal", status_code=202, tags=["wishes"])
+def signal(job: JobPath, body: SignalBody, service: Controller) -> m.NumberOut:
+    """Send a signal to its processes; the answer is the number of the request."""
+    return m.NumberOut(number=service.signal(JobId(job), body.signal))
 
 
 @router.post("/jobs/{job}/checkpoint", status_code=202, tags=["wishes"])

@@ -33,6 +33,10 @@ def request_body(request: JobRequest) -> Json:
     return {"spec": spec_body(request.spec), "modes": request.modes, **({"secrets": secrets} if secrets else {})}
 
 
+# What a specification says by default: of thousands of jobs only the rest is sent.
+USUAL = {key: value for key, value in spec_body(JobSpec("", ())).items() if key not in ("name", "command")}
+
+
 def upload(client: Client, job: str, request: JobRequest, sent: Sent = lambda _: None) -> None:
     """Send the inputs of a job to come."""
     for file in request.inputs:
@@ -45,6 +49,7 @@ def submit_many(client: Client, requests: Sequence[JobRequest]) -> list[Json]:
     try:
         for request in requests:
             body = request_body(request)
+            body["spec"] = {key: value for key, value in body["spec"].items() if key not in USUAL or value != USUAL[key]}
             if request.inputs:
                 ids.append(str(client.post("/v1/ids", {"name": request.spec.name})["job"]))
                 body["job"] = ids[-1]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from spotsurfer_agent.linux import file_copy
-from spotsurfer_agent.linux.file_copy import PIECE_BYTES, ShortFile, copy
+from spotsurfer_agent.linux.file_copy import BLOCK_BYTES, PIECE_BYTES, ShortFile, copy, update
 
 HOLE_BYTES = 64 << 20
 WAYS = ("as it comes", "no shared blocks", "nothing of the kernel's")
@@ -80,3 +81,33 @@ def test_a_full_disk_is_an_error_and_not_another_way(call, tmp_path, monkeypatch
     with pytest.raises(OSError, match="No space left") as e:
         copied(tmp_path / "a", tmp_path / "b")
     assert e.value.errno == errno.ENOSPC
+
+
+@pytest.mark.parametrize("size", [0, 5, 3 * BLOCK_BYTES, 3 * BLOCK_BYTES + 17])
+@pytest.mark.parametrize("before", [b"", b"x" * 10, os.urandom(5 * BLOCK_BYTES)])
+def test_a_copy_becomes_equal_again_and_only_what_differs_is_written(
+    tmp_path: Path, size: int, before: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target, written = tmp_path / "a", tmp_path / "b", list[int]()
+    write = os.pwrite
+
+    def seen(fd: int, data: Any, at: int) -> int:
+        written.append(at)
+        return write(fd, data, at)
+
+    monkeypatch.setattr(file_copy.os, "pwrite", seen)
+    source.write_bytes(os.urandom(size))
+    target.write_bytes(before)
+    with source.open("r+b") as f:
+        update(f.fileno(), target)
+        assert target.read_bytes() == source.read_bytes()
+        written.clear()
+        update(f.fileno(), target)
+        assert written == []
+        if size > 2 * BLOCK_BYTES:
+            f.seek(BLOCK_BYTES + 7)
+            f.write(b"changed")
+            f.flush()
+            update(f.fileno(), target)
+            assert written == [BLOCK_BYTES]
+    assert target.read_bytes() == source.read_bytes()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from spotsurfer_agent.host import network
 from spotsurfer_agent.host.tools import Tools
@@ -32,6 +34,21 @@ def test_a_copy_finds_itself_by_the_name_that_its_programs_have_read(tmp_path):
         assert names.read_text().startswith(told)
         assert "localhost" in names.read_text()
         assert names.stat().st_mode & 0o777 == 0o644
+
+
+def test_its_machine_id_is_its_own_and_that_of_a_copy_is_the_firsts(tmp_path):
+    images = Images(tmp_path, "other", open_store(tmp_path.as_uri()), Tools((), (), (), (), "", ()))
+    world, file = World(tmp_path, "other", images), tmp_path / "job/names/machine-id"
+    (tmp_path / "job").mkdir()
+    told = []
+    for host in ("", "first", "other"):
+        world.bring(Spec("other", []), host)
+        told.append(file.read_text())
+        assert re.fullmatch(r"[0-9a-f]{32}\n", told[-1])
+    assert told[0] == told[2] != told[1]
+    here = {"mounts": "/dev /etc/hosts /etc/machine-id"}
+    assert compatibility.refusal({"mounts": "/dev /etc/hosts"}, here) is None, "an image of before"
+    assert compatibility.refusal(here, {"mounts": "/dev /etc/hosts"}) is not None
 
 
 def test_images_of_before_jobs_had_a_name_of_their_own_are_not_refused():

@@ -45,6 +45,7 @@ def test_the_best_rung_that_works_is_taken_and_the_reason_told(engine, app, foun
         "connections",
         "made_inside",
         "hooks",
+        "thaw",
     ],
 )
 def test_scene(tmp_path, scene):

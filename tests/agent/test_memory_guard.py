@@ -43,6 +43,6 @@ def test_it_goes_on_elsewhere_as_if_nothing_had_been(tmp_path):
     assert (tmp_path / "store/said").read_bytes() == expected(1024)
 
 
-@pytest.mark.parametrize("scene", ["failing_save", "page_cache"])
+@pytest.mark.parametrize("scene", ["failing_save", "page_cache", "too_little_to_go_on"])
 def test_scene(box, scene):
     box.run(scene)

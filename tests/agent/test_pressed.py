@@ -42,6 +42,18 @@ def test_a_save_that_fails_is_tried_again_and_never_lets_it_run_half_saved():
     assert Do(Task.KILL) in effects
 
 
+def test_one_whose_memory_finds_no_room_is_lost_here():
+    """Its memory arrives behind it and can't: it can't be saved either, and it waited for ever."""
+    now, effects = step(state(S.DRAINING), facts(pressed=True, arriving_bytes=9, now=1000.0))
+    for at, missing in ((1029.0, 9), (1031.0, 5), (1060.0, 5)):
+        now, effects = step(now, facts(pressed=True, arriving_bytes=missing, now=at if at < 1031 else at + 0.5))
+        assert (now.name, effects) == (S.DRAINING, ()), at
+    assert step(now, facts(arriving_bytes=5, now=1070.0))[0].name is not S.BROKEN, "it does not stand still for that"
+    now, effects = step(now, facts(pressed=True, arriving_bytes=5, now=1070.0))
+    assert (now.name, now.error_kind) == (S.BROKEN, "lost")
+    assert Do(Task.KILL) in effects
+
+
 def test_one_that_cannot_be_saved_is_let_go():
     now, effects = step(state(S.RUNNING), facts(pressed=True, unprotected=True))
     assert (now.name, effects) == (S.DRAINING, (Unguard(),))

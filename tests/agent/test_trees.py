@@ -163,3 +163,21 @@ def test_an_empty_file_is_made_below_the_root_whatever_links_say(tmp_path):
     with pytest.raises(tree.UnsafePath):
         tree.make_empty(root, "../elsewhere/please", 1234, 4321)
     assert (elsewhere / "please").read_text() == "precious"
+
+
+def test_only_the_very_file_is_opened_to_be_filled_again(tmp_path):
+    (tmp_path / "d").mkdir()
+    file = tmp_path / "d/a"
+    file.write_text("old")
+    entry = Entry("d/a", "file", inode=file.stat().st_ino)
+    os.close(tree.open_known(tmp_path, entry))
+    other = tmp_path / "d/b"
+    other.write_text("theirs")
+    other.replace(file)
+    with pytest.raises(OSError, match="was replaced by another file"):
+        tree.open_known(tmp_path, entry)
+    file.unlink()
+    file.symlink_to("/etc/passwd")
+    with pytest.raises(OSError, match="symbolic"):
+        tree.open_known(tmp_path, entry)
+    assert not any(x.name.endswith("making") for x in tmp_path.rglob("*"))

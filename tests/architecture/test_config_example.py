@@ -11,6 +11,7 @@ from spotsurfer_providers.local.settings import LocalSettings
 from support.tree import ROOT
 
 from spotsurfer.config.budgets_section import BudgetSection
+from spotsurfer.config.licences_section import LicenceTable
 from spotsurfer.config.settings import Settings, load_settings
 
 EXAMPLE = ROOT / "config.example.toml"
@@ -45,6 +46,10 @@ def test_example_names_every_key() -> None:
     for section, field in Settings.model_fields.items():
         assert f"[{section}]" in text
         kind = field.annotation
+        if section == "licences":  # names are the operator's, and two forms
+            assert "total: " in text
+            assert all(f"{key} = " in text for key in LicenceTable.model_fields if key != "total")
+            continue
         if section == "budgets":  # a list of tables, which stands in one line
             assert all(f"{key} = " in text for key in BudgetSection.model_fields)
             continue

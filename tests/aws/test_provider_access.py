@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from spotsurfer_providers.aws.store_access import POLICY_CHARACTERS_MAX, SCHEMES, session_policy
 from spotsurfer_providers.bucket_rights import bucket_and_prefix
+from spotsurfer_wire import object_keys
 from spotsurfer_wire.input_addresses import OwnStore
 from support import aws
 from support.ec2.client import TestEC2
@@ -77,6 +78,17 @@ def test_no_input_opens_anything_of_the_store(inputs: list[str]) -> None:
         wanted = f"arn:aws:s3:::{address.removeprefix('s3://')}"
         theirs = OwnStore(URL).holds(address)
         assert decide(Request("s3:GetObject", wanted), [policy]).allowed is not theirs, address
+
+
+def test_a_job_that_works_in_a_folder_reads_what_jobs_of_that_folder_were_sent() -> None:
+    scope = object_keys.home_scope("ada", "/home/ada/wf")
+    policy = read("session", session_policy(URL, "aws", "asm-1", 2, ["s3://lab/reads.fq"], scope))
+    there = f"arn:aws:s3:::store/fleet/{object_keys.home_file_key(scope, 'a' * 64)}"
+    elsewhere = f"arn:aws:s3:::store/fleet/{object_keys.home_file_key(object_keys.home_scope('bob', '/x'), 'a' * 64)}"
+    assert decide(Request("s3:GetObject", there), [policy]).allowed
+    assert not decide(Request("s3:GetObject", elsewhere), [policy]).allowed
+    assert not decide(Request("s3:PutObject", there, {"s3:if-none-match": "*"}), [policy]).allowed
+    assert not decide(Request("s3:DeleteObject", there), [policy]).allowed
 
 
 LONGEST = f"s3://{'b' * 63}/{'p' * 20}"

@@ -52,7 +52,7 @@ class Cloud:
     def store_access(self, job: str, attempt: int, machine: str = "") -> StoreAccess:
         return StoreAccess("s3://b", {}, renewed=self.is_renewed)
 
-    def credentials(self, job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
+    def credentials(self, job: str, attempt: int, inputs: Sequence[str], home: str = "") -> Credentials:
         if self.trouble is not None:
             raise self.trouble
         self.made.append((job, attempt, inputs))
@@ -76,7 +76,7 @@ class Scene:
         key = lambda job, attempt: access_secret(MASTER, job, attempt)  # noqa: E731
         left_out, heard = lambda a: f"of {a.number}".encode(), lambda job, attempt: self.heard
         clouds, stores = Clouds([self.cloud], "s3://b"), {self.cloud.name: self.store}  # type: ignore[list-item]
-        self.renewals = Renewals(self.engine, self.clock, clouds, stores, key, lead, left_out, heard)
+        self.renewals = Renewals(self.engine, self.clock, clouds, self.store, stores, key, lead, left_out, heard)
         return self.renewals
 
     def add(self, number: int, state: AttemptState = AttemptState.BOOTING) -> None:
@@ -323,10 +323,10 @@ def test_what_nobody_foresaw_in_handing_out_to_one_keeps_others_from_nothing(sce
     scene.add(2)
     credentials = scene.cloud.credentials
 
-    def fails(job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
+    def fails(job: str, attempt: int, inputs: Sequence[str], home: str = "") -> Credentials:
         if attempt == 1:
             raise KeyError("AccessKeyId")
-        return credentials(job, attempt, inputs)
+        return credentials(job, attempt, inputs, home)
 
     scene.cloud.credentials = fails  # type: ignore[method-assign]
     scene.renewals.look()

@@ -33,7 +33,7 @@ def test_each_policy_tells_its_figures() -> None:
 
 
 def test_people_get_a_table() -> None:
-    result = call("--types", "m6i.*", "--request", "m6i.xlarge", "--set", "surf.stretch=true")
+    result = call("--types", "m6i.*", "--request", "m6i.xlarge", "--set", "surf.stretch=1.3")
     assert result.exit_code == 0, result.output
     assert "NEAR MISSES" in result.stdout
     assert "optimum" in result.stdout
@@ -89,7 +89,7 @@ def test_an_earlier_run_is_used() -> None:
         ([*TYPES, "--policy", "nobody"], "surf"),
         ([*TYPES, "--policy", ","], "--policy"),
         ([*TYPES, "--catalog", "moon"], "aws-us-east-1"),
-        ([*TYPES, "--set", "surf.stretch=3"], "stretch"),
+        ([*TYPES, "--set", "surf.stretch=0.3"], "stretch"),
     ],
 )
 def test_what_can_not_be_is_refused_with_a_remedy(words: list[str], told: str) -> None:

@@ -37,6 +37,7 @@ def test_every_command_has_examples(call: Call) -> None:
         "budget": ["job", "list", "set", "remove"],
         "token": ["make", "list", "revoke"],
         "hint": ["stage", "checkpoint"],
+        "slurm": ["install"],
     }
     for words in [[n, *w] for n in names for w in ([[x] for x in below[n]] if n in below else [[]])]:
         assert "Examples:" in _help(call, words), words

@@ -9,7 +9,7 @@ import pytest
 from cli.conftest import Call
 from support.fake_service import START, FakeService, an_attempt
 
-from spotsurfer.cli import printing
+from spotsurfer.cli import printing, reasons
 from spotsurfer.cli.reasons import REJECTED_TOLD
 from spotsurfer.model.job import AttemptState, HeldBy, JobState, Wish
 from spotsurfer.ports.service import Why
@@ -136,3 +136,9 @@ def test_it_breaks_no_words(job: str, decided: list[Why], call: Call, monkeypatc
     assert max(map(len, lines)) <= columns
     assert " ".join(lines).count("reasons") == 40
     assert any(line.startswith(f"{'':<25}reasons") for line in lines), "what follows hangs below the sentence's beginning"
+
+
+def test_a_reason_that_says_for_what_it_waits_is_a_sentence_by_itself() -> None:
+    why = "it waits for 1 of 4 licences vcs: held by a"
+    decision = {"done": [], "note": why, "rejected": []}
+    assert reasons.decided(decision, steps=False) == ["It waits for 1 of 4 licences vcs: held by a"]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from spotsurfer_wire import json_codec, object_keys, sealed_objects
 from spotsurfer_wire.crypto import Keys
+from spotsurfer_wire.messages import Spec
 from spotsurfer_wire.store.obstore import open_store
 from support.builders import NOW, an_offer
 
@@ -44,7 +46,7 @@ def test_each_task_is_a_job(submission: Submission) -> None:
 def test_jobs_of_a_batch_may_name_each_other(submission: Submission) -> None:
     submission.submit_many([a("merge", "afterok:sweep"), a("sweep", array="1-2"), a("tail", "aftercorr:sweep", array="1-2")])
     with submission.engine.connect() as c:
-        waits = {job.id: job.after for job in jobs_brief(c, True, None, lambda _: "")}
+        waits = {job.id: job.after for job in jobs_brief(c, True, None, False, lambda _: "")}
     assert waits == {
         "sweep-0-1": [], "sweep-0-2": [], "merge-0": ["afterok:sweep-0"],
         "tail-0-1": ["afterok:sweep-0-1"], "tail-0-2": ["afterok:sweep-0-2"],
@@ -66,7 +68,7 @@ def test_what_can_never_come_is_refused(submission: Submission, jobs: list[NewJo
     with pytest.raises(e.JobFileError, match=why):
         submission.submit_many(jobs, owner="bob", within="bob")
     with submission.engine.connect() as c:
-        assert [job.name for job in jobs_brief(c, True, None, lambda _: "")] == ["hers"]
+        assert [job.name for job in jobs_brief(c, True, None, False, lambda _: "")] == ["hers"]
 
 
 def test_jobs_are_found_by_id_number_and_name(submission: Submission) -> None:
@@ -74,6 +76,38 @@ def test_jobs_are_found_by_id_number_and_name(submission: Submission) -> None:
     for n, name in enumerate(("sweep-0", "1", "sweep-0-2", "1_2", "sweep")):
         submission.submit_many([a(f"next{n}", f"afterok:{name}")])
     with submission.engine.connect() as c:
-        found = {job.name: job.after for job in jobs_brief(c, True, None, lambda _: "") if job.after}
+        found = {job.name: job.after for job in jobs_brief(c, True, None, False, lambda _: "") if job.after}
     array, task = ["afterok:sweep-0"], ["afterok:sweep-0-2"]
     assert found == {"next0": array, "next1": array, "next2": task, "next3": task, "next4": array}
+
+
+def test_inputs_of_an_array_stay(submission: Submission) -> None:
+    submission.submit_many([a("sweep", array="1-2")])
+    with pytest.raises(e.Conflict, match="was submitted already"):
+        submission.discard(JobId("sweep-0"))
+    with pytest.raises(e.Conflict, match="was submitted already"):
+        submission.upload(JobId("sweep-0"), "x", iter([b""]), 0)
+
+
+@pytest.mark.parametrize("id", ["sweep-0-9", "sweep-0"])
+def test_nothing_passes_for_a_task_of_somebody_elses_array(submission: Submission, id: str) -> None:
+    """Its machine would read the inputs of that array."""
+    submission.submit_many([a("sweep", array="1-2")], owner="ada")
+    with pytest.raises(e.Conflict):
+        submission.submit_many([NewJob(JobSpec(name="thief", command=("cat",)), JobId(id))], owner="bob")
+
+
+def test_a_task_has_a_specification_and_secrets_before_its_first_machine(submission: Submission) -> None:
+    spec = JobSpec(
+        name="sweep", command=("work", "{task}"), array="1-2", secrets={"KEY": {"from": "env:KEY", "as": "environment"}}
+    )
+    ((_, second),) = submission.submit_many([NewJob(spec, JobId("sweep-0"), {}, {"KEY": b"hidden"})])
+    assert submission.store.get(object_keys.spec_key(second.id)) is None
+    submission.specifications.ready(second)
+    submission.specifications.ready(second)
+    data = submission.store.get(object_keys.spec_key(second.id))
+    assert data is not None
+    wire = json_codec.decode(Spec, data)
+    assert (wire.job, wire.array, wire.task, wire.command) == ("sweep-0-2", "sweep-0", 2, ["work", "2"])
+    keys = Keys.derive(b"k" * 32, second.id)
+    assert sealed_objects.fetch_secrets(submission.store, keys, second.id) == {"KEY": b"hidden"}

@@ -77,7 +77,7 @@ class Cloud:
     def check_inputs(self, job: str, inputs: Sequence[str]) -> None:
         self.asked.append((job, 0))
 
-    def credentials(self, job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
+    def credentials(self, job: str, attempt: int, inputs: Sequence[str], home: str = "") -> Credentials:
         self.asked.append((job, attempt))
         return Credentials({}, NOW)
 

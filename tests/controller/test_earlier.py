@@ -20,8 +20,10 @@ from spotsurfer.core.scheduling.rightsizing import SizeRules
 from spotsurfer.model.actions import Plan
 from spotsurfer.model.job import SIZE_OFF, Job, JobId, JobState, Parent
 from spotsurfer.model.snapshot import JobSeen
+from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.policies import Size, SizeChoice, SizeMoment, SizeTerms
-from spotsurfer.state import jobs, observations, usage_history
+from spotsurfer.ports.service import Moment
+from spotsurfer.state import jobs, observations, timeline, usage_history
 
 SECOND = asks(size_policy="surf")
 
@@ -151,6 +153,57 @@ def test_a_run_that_follows_the_earlier_one_costs_less_than_a_first_run() -> Non
     assert run(known=True) < run(known=False)
 
 
+def test_jobs_of_a_rule_teach_each_other_whatever_their_names_are_and_tell_the_numbers(ride: Ride) -> None:
+    of_rule = {"tags": {"rule": "align"}}
+    for number in range(3):
+        ran(ride, f"r{number}", gib=(1.0 + number,), spec={"name": f"sample-{number}", **of_rule})
+    ran(ride, "other", gib=(30.0,), spec={"name": "sample-9", "tags": {"rule": "sort"}})
+    job = asks(size_policy="surf", memory_bytes=32 * GIB, **of_rule)
+    seen = begins(ride, Asks(), replace(job, spec=replace(job.spec, name="sample-17")))
+    assert seen.size is not None
+    assert seen.size.why == "3 earlier runs of rule align used 3.00 GiB at most: it begins on a.medium instead of a.large"
+
+
+def test_the_size_of_inputs_foretells_memory(ride: Ride) -> None:
+    for size in (1, 2, 3, 4):
+        ran(ride, f"r{size}", gib=(1.5 * size,), spec={"tags": {"input_bytes": str(size * GIB)}})
+
+    def first(size: int) -> JobSeen:
+        return begins(ride, Asks(), asks(size_policy="surf", tags={"input_bytes": str(size * GIB)}))
+
+    assert [ordered(first(size)) for size in (1, 4, 12)] == ["a.medium", "a.medium", "a.large"]
+    large = first(12).size
+    assert large is not None and "with inputs of 12.00 GiB it may need 19.45" in large.why
+
+
+def test_courses_are_as_large_as_the_inputs_let_expect() -> None:
+    says = Asks()
+    ride = Ride(lambda _n, _p: says, job=asks(tags={"input_bytes": str(8 * GIB)}))
+    for size in (1, 2, 4):
+        ran(ride, f"r{size}", gib=(size / 2,), spec={"tags": {"input_bytes": str(size * GIB)}})
+    ran(ride, "last", gib=(0.5,), spec={"tags": {"input_bytes": str(GIB)}}, ended_at=NOW - timedelta(minutes=1))
+    for _ in range(7):
+        ride.use(1.0 * GIB, 1.0)
+    assert max(says.terms.earlier[-1].memory_bytes) == pytest.approx(4.0 * GIB)
+
+
+def test_a_run_that_was_killed_for_memory_counts_with_more(ride: Ride) -> None:
+    ran(ride, "fine", gib=(4.0,))
+    ran(ride, "killed", gib=(6.0,), state=JobState.FAILED)
+    assert ordered(begins(ride, Asks())) == "a.medium", "a failure of its own tells nothing"
+    with ride.engine.begin() as c:
+        timeline.add_many(c, [Moment(NOW, JobId("killed"), None, str(Kind.OUT_OF_MEMORY), "")])
+    assert ordered(begins(ride, Asks())) == "a.large"
+
+
+def test_the_operator_may_turn_history_off(ride: Ride) -> None:
+    ran(ride, gib=(20.0,))
+    ride.rules = SizeRules(history=False)
+    queued = JobSeen(replace(SECOND, state=JobState.QUEUED), (), head=a_head(0))
+    world = a_snapshot(queued, offers=OFFERS)
+    assert ride.anew().sized(world, lambda _: {}, world.jobs, NOW).jobs[0].size is None
+
+
 def the_runs(ride: Ride, job: Job = SECOND, before: datetime = NOW) -> list[str]:
     return [p.job for p in EarlierRuns(ride.engine).of(job, before, NOW)]
 
@@ -160,6 +213,9 @@ def the_runs(ride: Ride, job: Job = SECOND, before: datetime = NOW) -> list[str]
     [
         {"spec": {"name": "another"}},
         {"spec": {"command": ("other-program",)}},
+        {"owner": "somebody"},
+        {"spec": {"project": "p"}},
+        {"spec": {"name": "jobs"}},
         {"spec": {"image": "docker://host/other"}},
         {"state": JobState.FAILED},
         {"gib": ()},

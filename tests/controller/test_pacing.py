@@ -192,15 +192,15 @@ def test_the_operators_size_policy_and_its_table() -> None:
     off = _policies(Settings()).sizes
     assert off is not None
     assert off.usual == "off"
-    both = {"policy": {"size": "surf", "surf": {"stretch": True, "strange": 0.05}}, "size": {"moves_per_hour": 4}}
+    both = {"policy": {"size": "surf", "surf": {"stretch": 1.5, "strange": 0.05}}, "size": {"moves_per_hour": 4}}
     sizes = _policies(Settings.model_validate(both)).sizes
     assert sizes is not None
     assert (sizes.usual, sizes.rules.moves_per_hour) == ("surf", 4)
     usual: Any = sizes.make("surf", {})
     own: Any = sizes.make("surf", {"stretch": False})
-    assert usual._rental._stretch
-    assert not own._rental._stretch, "the job's own wins"
-    with pytest.raises(ConfigError, match="stretch must be true or false"):
-        _policies(Settings.model_validate({"policy": {"size": "surf", "surf": {"stretch": 5}}}))
+    assert usual._rental._stretch == 1.5
+    assert own._rental._stretch == 1, "the job's own wins, and an old job's false is the strictest bound"
+    with pytest.raises(ConfigError, match="stretch must be a number"):
+        _policies(Settings.model_validate({"policy": {"size": "surf", "surf": {"stretch": "5"}}}))
     with pytest.raises(ValueError, match="10, 20, 30 or 60"):
         Settings.model_validate({"size": {"look_seconds": 25}})

@@ -13,6 +13,7 @@ from spotsurfer.controller import wiring
 from spotsurfer.controller.reload import Reloader
 from spotsurfer.model.budgets import Per
 from spotsurfer.model.errors import ConfigError
+from spotsurfer.model.job import JobSpec
 from spotsurfer.state import timeline
 
 BEGIN = """
@@ -82,6 +83,18 @@ def test_a_lease_needs_a_restart_and_is_named_each_time(running: Running) -> Non
         assert running.reload(text) == (also, needs)
     assert running.service.observer.limits.lease_seconds == 60
     assert running.reload(BEGIN.replace("10", "11")) == ([], [])
+
+
+def test_licences(running: Running) -> None:
+    assert running.reload(BEGIN + "\n[licences]\nvcs = 4\n") == (["licences"], [])
+    assert [(p.kind, p.total) for p in running.service.licences()] == [("vcs", 4)]
+    running.service.submission.check_licences(JobSpec("a", ("x",), licences={"vcs": 4}))
+    running.controller.loop.tick()
+    seen = running.controller.loop.last_seen
+    assert seen is not None
+    assert seen.licences["vcs"].total == 4
+    assert running.reload(BEGIN) == (["licences"], [])
+    assert running.service.figures().licences == {}
 
 
 def test_budgets_and_prices(running: Running) -> None:

@@ -167,7 +167,7 @@ def test_who_gives_up_while_it_is_submitted_finds_a_whole_job_or_none(submission
             told.append(conflict)
 
     giving_up = threading.Thread(target=discard)
-    add = rows.add_jobs
+    add = rows.add_submissions
 
     def later(*words: object) -> object:
         giving_up.start()
@@ -175,7 +175,7 @@ def test_who_gives_up_while_it_is_submitted_finds_a_whole_job_or_none(submission
         return add(*words)  # type: ignore[arg-type]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows, "add_jobs", later)
+        patch.setattr(rows, "add_submissions", later)
         submission.submit(JOB, spec(), {"a": 0o644})
     giving_up.join()
     assert len(told) == 1

@@ -62,6 +62,7 @@ def test_it_is_kept_while_the_job_is_restored() -> None:
 
 def test_it_is_kept_until_all_memory_is_there() -> None:
     assert not released(a_world(target(A.RUNNING), an_agent("running", arriving=True)))
+    assert not released(a_world(target(A.RUNNING), an_agent("running", pressed=True))), "it stands still for want of memory"
     assert released(a_world(target(A.RUNNING), an_agent("running")))
 
 

@@ -33,8 +33,8 @@ JOB, ATTEMPT = "asm-abc123", 2
 class Token:
     """A token of the job's account, cut down by a boundary."""
 
-    def __init__(self, *inputs: str, url: str = URL, job: str = JOB, attempt: int = ATTEMPT) -> None:
-        self.identity, rules = Identity(), boundary(url, job, attempt, inputs)["accessBoundary"]["accessBoundaryRules"]
+    def __init__(self, *inputs: str, url: str = URL, job: str = JOB, attempt: int = ATTEMPT, home: str = "") -> None:
+        self.identity, rules = Identity(), boundary(url, job, attempt, inputs, home)["accessBoundary"]["accessBoundaryRules"]
         identity.check(rules)
         self.who = self.identity.who(f"Bearer {self.identity.issue('job', rules)}")
 
@@ -82,6 +82,14 @@ def test_inputs_are_read_and_nothing_else(address: str, inside: str, outside: st
     assert token.may("get", inside) and not token.may("get", outside)
     assert not token.may("create", inside) and not token.may("delete", inside)
     assert token.may("list", "lab") and not token.may("list", "other") and not token.may("get", "other/y")
+
+
+def test_a_job_that_works_in_a_folder_reads_what_jobs_of_that_folder_were_sent() -> None:
+    scope = object_keys.home_scope("ada", "/home/ada/wf")
+    token, key = Token(home=scope), object_keys.home_file_key(scope, "a" * 64)
+    assert token.may("get", f"store/fleet/{key}")
+    assert not any(token.may(verb, f"store/fleet/{key}") for verb in ("create", "delete"))
+    assert not token.may("get", f"store/fleet/{object_keys.home_file_key('0' * 32, 'a' * 64)}")
 
 
 def test_many_inputs_are_summed_up() -> None:

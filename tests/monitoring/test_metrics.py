@@ -51,6 +51,7 @@ class Told(FakeService):
             restores_failed=0,
             moments={"notice": 3, "saved": 7, "alert": 0},
             stored_bytes=1 << 30,
+            licences={"vcs": (4, 3, 1)},
             oldest_queued_at=datetime(2026, 3, 1, 11, 0, tzinfo=UTC),
         )
 

@@ -25,6 +25,8 @@ from spotsurfer_providers.local.box.network import listening_socket
 from spotsurfer_providers.local.object_gateway.folder_store import Objects
 from spotsurfer_providers.local.object_gateway.s3_protocol import BLOCK_BYTES
 from spotsurfer_providers.local.object_gateway.server import Gateway, Scope
+from spotsurfer_wire import json_codec, object_keys
+from spotsurfer_wire.messages import Spec
 from spotsurfer_wire.store.obstore import ObstoreStore, open_store
 from spotsurfer_wire.store.port import StoreDenied, StoreFull
 
@@ -67,6 +69,20 @@ def s3(endpoint: str) -> Iterator[Any]:
     )
     yield client
     client.close()
+
+
+def test_of_a_folder_it_reads_what_its_specification_names(store: ObstoreStore, local: ObstoreStore) -> None:
+    mine, other = (object_keys.home_scope("ada", home) for home in ("/home/ada/wf", "/home/ada/x"))
+    for scope in (mine, other):
+        local.put(object_keys.home_file_key(scope, "a" * 64), b"sent")
+    with pytest.raises(StoreDenied):
+        store.get(object_keys.home_file_key(mine, "a" * 64))
+    local.put(object_keys.spec_key("j"), json_codec.encode(Spec("j", ["x"], home="/home/ada/wf", home_scope=mine)))
+    assert store.get(object_keys.home_file_key(mine, "a" * 64)) == b"sent"
+    with pytest.raises(StoreDenied):
+        store.get(object_keys.home_file_key(other, "a" * 64))
+    with pytest.raises(StoreDenied):
+        store.create(object_keys.home_file_key(mine, "b" * 64), b"made up")
 
 
 def raw(endpoint: str, method: str, path: str, body: bytes = b"", **headers: str) -> http.client.HTTPResponse:

@@ -34,7 +34,8 @@ from spotsurfer.store.open_store import open_for
 Hosts = Callable[..., Host]
 # What only the controller's database had -> what the page calls it.
 LOST = {
-    "cpus": "processors", "memory_bytes": "memory", "gpu": "`gpu`", "market": "market", "priority": "priority",
+    "cpus": "processors", "memory_bytes": "memory", "gpu": "`gpu`", "licences": "`licences`",
+    "market": "market", "priority": "priority",
     "retries": "retries", "tags": "tags", "project": "project",
     "budget_usd_micros": "budget", "price_max_usd_micros": "`price_max_usd`",
     "deadline_seconds": "deadline", "work_seconds": "`work`", "instance_types": "`instance_types`", "on_end": "`on_end`",
@@ -44,6 +45,7 @@ LOST = {
     "size_cpus_min": "`[size]`", "size_cpus_max": "`[size]`", "size_parameters": "`[size]`",
     "array": "`array`", "after": "`after`", "begin": "`begin`", "time_limit_seconds": "`time_limit`",
     "warn_signal": "`[warn]`", "warn_seconds": "`[warn]`",
+    "home_files": "`home_files`", "stdout": "`stdout`", "stderr": "`stderr`", "output_append": "`output_append`",
     "secrets_in_plain_images": "`secrets_in_plain_images`",
 }  # fmt: skip
 # Each value is another one than the default.
@@ -64,6 +66,7 @@ FULL = JobSpec(
     cpu="portable",
     before_freeze=("sync",),
     after_restore=("echo",),
+    before_thaw=("true",),
     hook_seconds=9.0,
     app_signal="USR1",
     app_command=("save",),
@@ -78,6 +81,9 @@ FULL = JobSpec(
     entry_point=("sh",),
     devices=("nvidia.com/gpu=all",),
     ports=(JobPort("port-80", 80),),
+    home="/home/ada/wf",
+    home_exclude=(".git",),
+    home_tree="0" * 64,
 )
 
 
@@ -142,6 +148,7 @@ def test_a_job_comes_back_but_for_what_only_the_controller_knew(tmp_path: Path, 
     assert plain == LOST.keys() | {"inputs", "secrets"}, "a new field of a job: is it lost, or does the store tell it?"
     submission = Submission(open_database(None), ManualClock(NOW), store, spool, vault, lambda *_: None, lambda: (), 600.0)
     submission.upload(JobId("my-asm-0a1b2c"), "in/a", iter([b"x"]), 1)
+    store.put(object_keys.home_file_key(object_keys.home_scope("", FULL.home), FULL.home_tree), b"a tree")
     sent = dataclasses.replace(
         FULL,
         inputs=("in/a",),

@@ -132,13 +132,14 @@ def test_an_earlier_run_is_worth_something_and_a_wrong_one_costs_nearly_nothing(
 def test_a_job_that_just_fits_is_not_left_on_the_type_of_twice_the_price() -> None:
     small = usage((36000, 0.985 * SMALL.usable_bytes / GIB, 2))
     ride = play(size_policy("surf", {}), World(small, TERMS))
-    assert (ride.moves, ride.near_misses) == (1, 0)
+    assert ride.near_misses == 0
+    assert ride.moves <= 9, "it wants all there is, and looks now and then whether it wants more, less and less often"
     assert ride.usd < 1.1 * best_fixed(World(small, TERMS)).usd
 
 
 def test_who_pays_for_time_is_not_stretched() -> None:
     world = World(periodic(), replace(TERMS, threads=4))
-    plain = play(size_policy("surf", {"stretch": False}), world)
+    plain = play(size_policy("surf", {"stretch": 1.02}), world)
     moving = plain.moves * TERMS.move_seconds
     assert plain.elapsed_seconds - moving <= 1.01 * world.usage.total_seconds
     assert plain.moves > 0
@@ -174,7 +175,8 @@ def test_thresholds_keep_their_bounds() -> None:
             ("threshold", g)
             for g in ({"mem_uper": 1}, {"step": 0.5}, {"mem_lower": 95}, {"mem_upper": -1}, {"mem_upper": "90"})
         ),
-        ("surf", {"stretch": 1}),
+        ("surf", {"stretch": 0.9}),
+        ("surf", {"stretch": "much"}),
         ("surf", {"strech": True}),
         ("nobody", {}),
     ],

@@ -187,6 +187,30 @@ def test_a_row_that_the_controller_can_not_deal_with_holds_its_job_alone() -> No
     assert world.attempts["job-1"][-1].state is A.RUNNING
 
 
+SPOILT = {
+    "a job's text": "UPDATE job SET spec = '{' WHERE id = 'job-1'",
+    "a job's value": "UPDATE job SET wish = 'odd' WHERE id = 'job-1'",
+    "a job's time": "UPDATE job SET submitted_at = 'soon' WHERE id = 'job-1'",
+    "an attempt's text": "UPDATE attempt SET pool = '[' WHERE job = 'job-1'",
+    "an attempt's value": "UPDATE attempt SET state = 'odd' WHERE job = 'job-1'",
+}
+
+
+@pytest.mark.parametrize("what", SPOILT)
+def test_a_row_that_can_not_be_decoded_sets_its_job_aside_and_no_other(what: str) -> None:
+    """Each look failed, for all jobs."""
+    world = running(jobs=3)
+    before, machines = (worked(world, 0), worked(world, 2)), left(world, 1)
+    with world.engine.begin() as c:
+        c.execute(text(SPOILT[what]))
+    world.restart()
+    world.run(limit=60)
+    assert (worked(world, 0), worked(world, 2)) == (before[0] + 60, before[1] + 60)
+    assert "can't deal with it" in world.loop.note_of(JobId("job-1"))
+    assert "attempt" in what or left(world, 1) != machines, "its machine was asked to save it, and is given back"
+    assert "job" in what or left(world, 1) == machines, "what is not known of its machine might be a second owner's"
+
+
 def test_what_is_nobodys_fault_is_told_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     world = running()
     monkeypatch.setattr("spotsurfer.controller.loop.decide", lambda *_: 1 / 0)

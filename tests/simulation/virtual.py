@@ -105,7 +105,7 @@ class Cloud:
     def check_inputs(self, job: str, inputs: Sequence[str]) -> None:
         pass
 
-    def credentials(self, job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
+    def credentials(self, job: str, attempt: int, inputs: Sequence[str], home: str = "") -> Credentials:
         raise AssertionError("nothing is renewed here")
 
     def _view(self, m: Machine) -> InstanceView:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -26,7 +26,7 @@ def engine() -> Engine:
 
 
 @pytest.fixture
-def c(engine: Engine) -> Connection:
+def c(engine: Engine) -> Iterator[Connection]:
     with engine.connect() as connection:
         yield connection
         connection.rollback()
@@ -88,7 +88,7 @@ def test_all_conditions_must_hold(c: Connection) -> None:
 
 def test_a_singleton_waits_for_earlier_ones_of_its_name_and_owner_alone(c: Connection) -> None:
     (first,) = add(c, "night")
-    job = replace(first, id=JobId("night-2"))
+    job = replace(first, id=JobId("night-2"), number=0)
     (second,) = rows.add_jobs(c, [job])
     (third,) = rows.add_jobs(c, [replace(job, id=JobId("night-3"))])
     (others,) = rows.add_jobs(c, [replace(job, id=JobId("night-4"), owner="bob")])

@@ -32,6 +32,8 @@ class Shim:
     image_is_bad: bool = False
     arrives_at: float = float("-inf")  # by then all memory of a lazy restore is there
     saved_itself: bool = False  # it ended as it saved itself
+    signals: list[str] = field(default_factory=list)  # that it was sent
+    stubborn: bool = False  # it does not end by TERM
     mark: bytes = b"%08d\n"  # a line, by its number; nine bytes
 
     @property

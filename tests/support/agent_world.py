@@ -17,7 +17,7 @@ from spotsurfer_agent.control.loop import Agent
 from spotsurfer_agent.control.metadata_service import ServiceNotice
 from spotsurfer_agent.control.notices import Watcher
 from spotsurfer_agent.control.state_file import StateFile
-from spotsurfer_agent.ports.engine import EngineError, Protection, SaveRequest, Status, Still, WorkloadState
+from spotsurfer_agent.ports.engine import EngineError, Protection, SaveRequest, SharedNews, Status, Still, WorkloadState
 from spotsurfer_agent.restore import compatibility
 from spotsurfer_agent.store.cache import DiskCache
 from spotsurfer_wire import json_codec, log_pieces, manifest, messages, object_keys
@@ -71,8 +71,18 @@ class FakeEngine:
         self._job = world.job
         self._trip, self._last = world.trip, Status(WorkloadState.ABSENT)
 
+    stands_still = False
+
+    def thaw(self, why: str, jump_seconds: float) -> str:
+        return ""
+
+    def let_go(self) -> None: ...
+
     def protection(self) -> Protection:
         return Protection("criu")
+
+    def shared(self) -> SharedNews:
+        return SharedNews()
 
     def look(self) -> None: ...
 
@@ -94,6 +104,13 @@ class FakeEngine:
         self._trip("start")
         self.shim.phase, self.shim.since, self.shim.step = WorkloadState.RUNNING, self.shim.now(), spec.step
         self._trip("started")
+
+    def signal(self, name: str) -> None:
+        self._trip(f"signal {name}")
+        self.shim.signals.append(name)
+        if name in ("TERM", "KILL") and not (name == "TERM" and self.shim.stubborn):
+            self.shim.advance()
+            self.shim.phase, self.shim.exit_code = WorkloadState.EXITED, 143 if name == "TERM" else 137
 
     def next_step(self, spec: Spec, log: Mapping[str, int]) -> None:
         self._trip(f"step {spec.step}")
@@ -196,6 +213,12 @@ class FakeEngine:
 
     def adopt(self) -> Status:
         return self.status()
+
+    def bring_back(self, image: Manifest) -> None:
+        self._trip(f"brought back {image.id}")
+
+    def end(self) -> None:
+        """Its files are nowhere anyway."""
 
     def settle(self, committed: bool) -> None:
         self._trip("settle")

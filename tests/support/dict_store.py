@@ -15,6 +15,7 @@ class DictStore:
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
         self.writes: list[tuple[str, str]] = []
+        self.modified: float | None = None  # of all objects
         self.before: Callable[[str, str], None] = lambda verb, key: None
         self.after: Callable[[str, str], None] = lambda verb, key: None
 
@@ -47,6 +48,14 @@ class DictStore:
         self.put(key, data)
         return len(data)
 
+    def folders(self, prefix: str) -> tuple[str, ...]:
+        below = (key.removeprefix(prefix) for key in self.objects if key.startswith(prefix))
+        return tuple(sorted({name.partition("/")[0] for name in below if "/" in name}))
+
+    def copy(self, source: str, target: str) -> None:
+        self.before("copy", target)
+        self.objects[target] = self.objects[source]
+
     def get(self, key: str) -> bytes | None:
         self.before("get", key)
         return self.objects.get(key)
@@ -58,7 +67,7 @@ class DictStore:
     def list(self, prefix: str, after: str | None = None) -> list[Listed]:
         self.before("list", prefix)
         keys = sorted(k for k in self.objects if k.startswith(prefix) and (after is None or k > after))
-        return [Listed(k, len(self.objects[k]), "1") for k in keys]
+        return [Listed(k, len(self.objects[k]), "1", self.modified) for k in keys]
 
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:

@@ -10,12 +10,15 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from spotsurfer_wire import object_keys
+from spotsurfer_wire.home_tree import HomeChange, HomeChanges, HomeEntry
 from support.dict_store import DictStore
 
 from spotsurfer.controller.history.cost_reports import check
+from spotsurfer.controller.jobs.batches import rows_of
 from spotsurfer.ledger.cost_report import Period, cost_report
 from spotsurfer.ledger.time_by_use import AttemptFacts, JobFacts
 from spotsurfer.model.actions import Preview
+from spotsurfer.model.arrays import limit_of
 from spotsurfer.model.budgets import WARN_AT, Budget, BudgetStatus, Per
 from spotsurfer.model.charges import ChargeLine
 from spotsurfer.model.cost_report import CostReport
@@ -35,6 +38,7 @@ from spotsurfer.model.job import (
     Rewind,
     Wish,
 )
+from spotsurfer.model.licences import LicenceStatus
 from spotsurfer.model.market import Market, Pool
 from spotsurfer.model.snapshot import SpotSeen
 from spotsurfer.ports.service import (
@@ -92,16 +96,8 @@ def _brief(status: JobStatus) -> JobBrief:
     return JobBrief(
         *(job.id, job.number, job.array, job.task, spec.name, job.owner, spec.project, status.phase, str(job.state)),
         *(str(job.wish), status.note, job.exit_code, job.ended_by, job.submitted_at, here and here.granted_at, job.ended_at),
-        *(
-            spec.cpus,
-            spec.memory_bytes,
-            spec.gpus,
-            spec.time_limit_seconds,
-            0,
-            spec.after,
-            str((here and here.instance) or ""),
-            "",
-        ),
+        *(spec.cpus, spec.memory_bytes, spec.gpus, spec.time_limit_seconds, limit_of(spec.array), spec.after),
+        *(str((here and here.instance) or ""), "", str(spec.market)),
     )
 
 
@@ -116,6 +112,9 @@ class FakeService:
         self.logs: dict[tuple[str, str], bytes] = {}  # by job and stream: "out", "err", "times"
         self.earlier: list[int] = []  # runs
         self.results: dict[str, dict[str, bytes]] = {}
+        self.home_files: dict[tuple[str, str, str], bytes] = {}  # by owner, folder, SHA-256
+        self.home_settled: dict[str, str] = {}  # by job: the tree
+        self.home_made: dict[str, dict[HomeEntry, bytes]] = {}  # by job
         self.moments: list[Moment] = []
         self.digests: dict[str, str] = {}  # of results, where they shall be wrong
         self.machines: Machine | None = None
@@ -135,6 +134,7 @@ class FakeService:
         self.work_fails: dict[str, Exception] = {}
         self.store_results: dict[str, dict[str, object]] = {}
         self.group_budgets: dict[tuple[str, Per], BudgetStatus] = {}
+        self.licence_pools: list[LicenceStatus] = []
         self.reloaded = Reloaded(["limits.budget_usd"], ["store.url"])
         self.looks, self.looks_needed = 0, 1
         self.called_off: list[str] = []
@@ -159,6 +159,7 @@ class FakeService:
         if self.fail is not None:
             raise self.fail
         found = [s for s in self.statuses.values() if name in (s.job.id, s.job.spec.name)]
+        found = found or [s for s in self.statuses.values() if s.job.array == name][:1]
         if len(found) != 1:
             raise NotFound(f"There is no job {name!r}; `spotsurfer list` shows them.")
         return found[0]
@@ -240,6 +241,12 @@ class FakeService:
         if missing:
             raise InputMissing(f"Input {min(missing)!r} was not uploaded.")
         made = Job(job, spec, JobState.ACTIVE, 1, START, owner=owner, number=len(self.statuses) + 1)
+        for task in rows_of(job, spec, START, owner) if spec.array else ():
+            task = replace(task, number=made.number)
+            self.statuses[task.id] = JobStatus(task, "queued", "no room", [], None, [], 0, 0, 0)
+            made = self.statuses[task.id].job
+        if spec.array:
+            return made
         self.modes[job] = modes
         self.secrets[job] = dict(secrets or {})
         self.statuses[job] = JobStatus(
@@ -254,8 +261,8 @@ class FakeService:
         ]
         return [Submitted(job.id, job.number, 0) for job in made]
 
-    def jobs_brief(self, include_ended: bool = True, owner: str | None = None) -> Sequence[JobBrief]:
-        return [_brief(status) for status in self.jobs(include_ended, owner)]
+    def jobs_brief(self, include_ended: bool = True, owner: str | None = None, only_tasks: bool = False) -> Sequence[JobBrief]:
+        return [_brief(s) for s in self.jobs(include_ended, owner) if s.job.array or not only_tasks]
 
     def status(self, attempt: Attempt) -> AttemptStatus:
         return AttemptStatus(attempt, "running", 1.0, False, 61.5, 3 << 20, 2, 0.4, "", 42.0, None, "", None, "", 12_345)
@@ -266,11 +273,11 @@ class FakeService:
             raise NotFound(f"there is no job {job!r}")
         return found.id
 
-    def jobs(self, include_ended: bool = True, owner: str | None = None) -> Sequence[JobStatus]:
+    def jobs(self, include_ended: bool = True, owner: str | None = None, tasks: bool = True) -> Sequence[JobStatus]:
         if self.fail is not None:
             raise self.fail
         wanted = [s for s in reversed(self.statuses.values()) if owner in (None, s.job.owner)]
-        return [s for s in wanted if include_ended or s.job.state not in ENDED]
+        return [s for s in wanted if (include_ended or s.job.state not in ENDED) and (tasks or not s.job.array)]
 
     def job(self, job: JobId) -> JobStatus:
         return self._find(job)
@@ -319,6 +326,10 @@ class FakeService:
         self.on_move(found.id, number)
         return number
 
+    def signal(self, job: JobId, name: str) -> int:
+        self.change(self._open(job).id, signal=name)
+        return 1
+
     def checkpoint(self, job: JobId) -> int:
         found = self._open(job)
         self.on_checkpoint(found.id, 4)
@@ -350,6 +361,9 @@ class FakeService:
         if self.group_budgets.pop((scope, per), None) is None:
             raise NotFound(f"No budget of {scope} was set.")
         return None
+
+    def licences(self, owner: str | None = None) -> Sequence[LicenceStatus]:
+        return self.licence_pools
 
     def reload(self) -> Reloaded:
         return self.reloaded
@@ -442,6 +456,29 @@ class FakeService:
     def _files(self, results: Mapping[str, bytes]) -> list[OutputFile]:
         told = {path: hashlib.sha256(data).hexdigest() for path, data in results.items()} | self.digests
         return [OutputFile(path, len(data), told[path]) for path, data in sorted(results.items())]
+
+    def shares_home(self, home: str) -> bool:
+        return home.startswith("/shared/")
+
+    def home_lacks(self, home: str, digests: Sequence[str], owner: str = "") -> Sequence[str]:
+        return [d for d in digests if (owner, home, d) not in self.home_files]
+
+    def upload_home(self, home: str, sha256: str, data: Iterator[bytes], size: int, owner: str = "") -> None:
+        self.home_files[owner, home, sha256] = b"".join(data)
+
+    def settle_home(self, job: JobId, tree: str) -> Job:
+        self.home_settled[self._find(job).job.id] = tree
+        return self.resume(job)
+
+    def home_changes(self, job: JobId) -> HomeChanges:
+        found = self._find(job).job
+        if found.state not in ENDED:
+            raise Conflict(f"Job {found.id} has not ended yet.")
+        return HomeChanges([HomeChange(e) for e in self.home_made.get(found.id, {})])
+
+    def home_result(self, job: JobId, sha256: str) -> Iterator[bytes]:
+        made = self.home_made.get(self._find(job).job.id, {})
+        yield next((data for e, data in made.items() if e.sha256 == sha256), b"")
 
     def ask_partial(self, job: JobId) -> int:
         found = self._find(job).job

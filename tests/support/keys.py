@@ -21,6 +21,7 @@ VALUES = {
     "digest": ["ab" * 32],
     "name": ["cd" * 32],
     "sha256": ["ef" * 32],
+    "scope": ["12" * 16],
 }
 
 

@@ -250,5 +250,64 @@ def hooks() -> None:
     assert "exit code 3: no" in e.note
 
 
+def thaw() -> None:  # noqa: PLR0915 - one story
+    """After a restore, a failed final save and a return the job stands still until its user's command succeeds."""
+    spec = Spec(
+        JOB, ["sh", "-c", "i=0; while :; do i=$((i+1)); echo $i > n.new; mv n.new n; sleep 0.02; done"],
+        before_freeze=["sh", "-c", "echo $SPOTSURFER_WHY >> before; ! test -e bad"],
+        after_restore=["sh", "-c", "echo $SPOTSURFER_WHY $SPOTSURFER_CLOCK_JUMP_SECONDS >> after"],
+        before_thaw=["sh", "-c",
+            "echo $SPOTSURFER_WHY $SPOTSURFER_CLOCK_JUMP_SECONDS $(id -un) $(pwd) >> thaw; cat n >> seen; test -e licence"],
+    )  # fmt: skip
+    import dataclasses
+
+    e = ladder(spec)
+    work = Path(e.scratch(), "work")
+
+    def stands() -> bool:
+        before = (work / "n").read_text()
+        time.sleep(0.4)
+        return (work / "n").read_text() == before
+
+    def thaws(why: str, jump: float) -> None:
+        assert e.stands_still and stands(), "it stands still"
+        (work / "licence").unlink(missing_ok=True)
+        assert "before_thaw: `sh -c" in e.thaw(why, jump), "there is no licence"
+        assert e.stands_still and stands(), "and goes on standing"
+        (work / "licence").touch()
+        assert e.thaw(why, jump) == ""
+        assert not e.stands_still and not stands()
+        told = (work / "thaw").read_text().splitlines()[-2:]
+        assert all(x == f"{why} {jump:.3f} root {BASE}/work" for x in told), told
+        first, second = (work / "seen").read_text().split()[-2:]
+        assert first == second, "no instruction of it ran between the two"
+
+    e.start(spec)
+    until((work / "n").exists, 10.0)
+    e.save(request(1, final=False))
+    assert not e.stands_still and not stands(), "it went on at once"
+    e.save(dataclasses.replace(request(2, final=True), why="suspend"))
+    assert (work / "before").read_text().split() == ["save", "suspend"]
+    at = int((work / "n").read_text())
+    e.restore(newest(e.store), spec)
+    assert int((work / "n").read_text()) == at, "not one instruction ran"
+    assert not (work / "after").exists(), "its turn comes when the job runs"
+    thaws("restore", 3600.5)
+    assert (work / "after").read_text() == "restore 3600.500\n"
+    (work / "bad").touch()
+    refused("save", lambda: e.save(dataclasses.replace(request(3, final=True), why="move")))
+    thaws("failed", 0.0)
+    (work / "bad").unlink()
+    e.save(dataclasses.replace(request(4, final=True), keep=True))
+    at = int((work / "n").read_text())
+    e.settle(False)
+    until(lambda: e.status().pending_final is None, 10.0)
+    assert int((work / "n").read_text()) == at
+    thaws("return", -5.0)
+    e.save(request(5, final=False))
+    assert not stands()
+    e.kill()
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]](*sys.argv[2:])

@@ -306,7 +306,7 @@ def _stored(store: ObjectStore, settings: Settings, now: datetime) -> None:
     newest: str | None = None
     for epoch in range(1, 5):
         at = (now - timedelta(hours=9 - 2.1 * epoch)).isoformat()
-        log.append(granted(Place(len(log.entries) + 1, f"g{epoch}", at), epoch, newest, sequence, 0.0))
+        log.append(granted(Place(len(log.entries) + 1, f"g{epoch}", at), epoch, newest, sequence, None))
         for n in range(3):
             sequence += 1
             newest = f"{epoch:06d}-{sequence:06d}"
@@ -317,7 +317,9 @@ def _stored(store: ObjectStore, settings: Settings, now: datetime) -> None:
                 image_bytes=2 << 30, at=at,
             )  # fmt: skip
             store.put(object_keys.manifest_key(STORY, newest), manifest.encode(one, keys))
-            entry = committed(log.entries[-1], newest, epoch, sequence, 3600.0 * sequence, one.kind == "final")
+            entry = committed(
+                log.entries[-1], newest, epoch, sequence, (3600.0 * sequence, 3600.0 * sequence), one.kind == "final"
+            )
             log.append(replace(entry, number=len(log.entries) + 1, nonce=f"c{sequence}", at=at))
     out = "".join(f"step {n:05d}  loss {2.4 * math.exp(-n / 300) + 0.31:.4f}  contigs {n * 17}\n" for n in range(400)).encode()
     store.put(object_keys.log_key(STORY, 4, "out", 0, len(out)), out)

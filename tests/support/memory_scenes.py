@@ -14,7 +14,22 @@ from spotsurfer_agent.host import shim_protocol
 from spotsurfer_wire.linux import cgroups, memory
 from spotsurfer_wire.messages import NearMiss, Spec
 from support import growing_job
-from support.engine_kit import BASE, JOB, CriuEngine, W, engine, newest, output, refused, request, stands_still, until
+from support.engine_kit import (
+    BASE,
+    JOB,
+    CriuEngine,
+    W,
+    engine,
+    job,
+    newest,
+    output,
+    refused,
+    request,
+    stands_still,
+    turns_pass,
+    until,
+)
+from support.engine_kit import begin as begin_job
 
 PROGRAM = Path(__file__).with_name("growing_job.py")
 SMALL, LARGE = 700 << 20, 4 << 30
@@ -147,7 +162,24 @@ def page_cache() -> None:
     e.kill()
 
 
-SCENES = {f.__name__: f for f in (frozen_in_time, saved, goes_on, failing_save, page_cache)}
+def too_little_to_go_on() -> None:
+    """A machine without room for all of its memory does not let it run before that is there, so where it was has it still."""
+    e = engine()
+    begin_job(e, job(memory=400 << 20))
+    e.save(request(1, final=True))
+    e.kill()
+    limit(450 << 20)
+    why = refused("refused", lambda: e.restore(newest(e.store), job()))
+    assert "memory" in why, why
+    assert e.status().state is W.ABSENT
+    assert output(e) == b"", "no instruction of it ran"
+    limit(LARGE)
+    e.restore(newest(e.store), job())
+    turns_pass(e, 3)
+    e.kill()
+
+
+SCENES = {f.__name__: f for f in (frozen_in_time, saved, goes_on, failing_save, page_cache, too_little_to_go_on)}
 
 if __name__ == "__main__":
     os.environ["PYTHONUNBUFFERED"] = "1"

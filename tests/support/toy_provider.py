@@ -66,7 +66,7 @@ class Toy:
     def check_inputs(self, job: str, inputs: Sequence[str]) -> None:
         """All are fine."""
 
-    def credentials(self, job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
+    def credentials(self, job: str, attempt: int, inputs: Sequence[str], home: str = "") -> Credentials:
         raise ProviderError("toy: its access to the store is not renewed")
 
 

@@ -37,19 +37,33 @@ BODIES: dict[str, Any] = {
     "submit_many": {"jobs": [{"job": HERS, "spec": SPEC}]},
     "move": {},
     "priority": {"priority": 1},
+    "signal": {"signal": "USR1"},
     "budget": {"usd_micros": 1},
+    "settle_home": {"tree": "0" * 64},
     "go_back": {"checkpoint": "1"},
     "fork": {},
     "new_id": {"name": "x"},
     "plan": {"spec": SPEC},
     "store_work": {},
+    "home_lacks": {"home": "/h/w", "digests": ["0" * 64]},
     "set_scope_budget": {"scope": "all", "usd_micros": 1},
     "make_token": {"owner": "x", "role": "user"},
 }
-PATHS = {"job": HERS, "path": "a", "stream": "out", "number": NUMBER, "checkpoint": "1", "what": "stats", "id": "1"}
+PATHS = {
+    "job": HERS,
+    "path": "a",
+    "stream": "out",
+    "number": NUMBER,
+    "checkpoint": "1",
+    "what": "stats",
+    "id": "1",
+    "sha256": "0" * 64,
+}
 # What answers a user about all jobs, or about nobody's.
 OPEN_TO_USERS = {
     "info",
+    "home_lacks",
+    "upload_home",
     "new_id",
     "submit_many",
     "jobs",
@@ -62,6 +76,7 @@ OPEN_TO_USERS = {
     "plan",
     "me",
     "budgets",
+    "licences",
 }
 OPEN_TO_VIEWERS = {"plan"}  # of what is no GET: it keeps nothing
 
@@ -119,8 +134,8 @@ def ask(client: httpx.Client, route: Route, headers: dict[str, str], **paths: st
     for name, value in {**PATHS, **paths}.items():
         path = path.replace(f"{{{name}}}", value).replace(f"{{{name}:path}}", value)
     sent: dict[str, Any] = {"json": BODIES[route.name]} if route.name in BODIES else {}
-    if route.name == "upload":
-        sent = {"content": b"x"}
+    if route.name in ("upload", "upload_home"):
+        sent = {"content": b"x", "params": {"home": "/h/w", "sha256": "0" * 64}}
     return client.request(route.method, path, headers=headers, **sent)
 
 

@@ -259,6 +259,9 @@ def test_the_controller_tells_its_limits_and_what_is_in_use(unix: httpx.Client) 
 
 def test_a_body_of_json_has_a_limit(unix: httpx.Client) -> None:
     assert unix.put("/v1/jobs/job-1", content=b" " * (9 << 20)).status_code == 413
+    assert unix.put("/v1/homes/files/" + "0" * 64 + "?home=/h", content=b" " * (9 << 20)).status_code != 413, (
+        "a file may be large"
+    )
 
 
 @pytest.mark.alone

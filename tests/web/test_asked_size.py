@@ -17,7 +17,7 @@ def asked(**more: object) -> JobSpec:
 def test_parameters_arrive_as_what_they_are() -> None:
     spec = asked(size_policy="threshold", size_parameters={"mem_lower": 30})
     assert (spec.size_policy, spec.size_parameters) == ("threshold", {"mem_lower": 30})
-    assert asked(size_policy="surf", size_parameters={"stretch": True}).size_parameters == {"stretch": True}
+    assert asked(size_policy="surf", size_parameters={"stretch": 1.1}).size_parameters == {"stretch": 1.1}
     assert asked(size_policy="off").size_policy == "off"
 
 

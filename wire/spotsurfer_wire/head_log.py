@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -30,9 +31,11 @@ class Place(NamedTuple):
     at: str
 
 
-def granted(place: Place, epoch: int, checkpoint: str | None, sequence: int, cpu_seconds: float) -> Head:
-    """Attempt `epoch` owns the job now, and starts from `checkpoint` (None = from the beginning)."""
-    return Head(place.number, HeadKind.GRANT, epoch, checkpoint, sequence, False, None, cpu_seconds, place.nonce, place.at)
+def granted(place: Place, epoch: int, checkpoint: str | None, sequence: int, saved: Head | None) -> Head:
+    """Attempt `epoch` owns the job now, and starts from `checkpoint` (None = from the beginning), which `saved` committed."""
+    cpu_seconds, ran_seconds = (saved.cpu_seconds, saved.ran_seconds) if saved is not None else (0.0, 0.0)
+    end = (False, None, cpu_seconds, place.nonce, place.at, ran_seconds)
+    return Head(place.number, HeadKind.GRANT, epoch, checkpoint, sequence, *end)
 
 
 def forked(place: Place, checkpoint: str, cpu_seconds: float) -> Head:
@@ -48,13 +51,19 @@ def cancelled(place: Place, newest: Head | None) -> Head:
     return dataclasses.replace(newest, kind=HeadKind.DONE, final=False, done=done, **place._asdict())
 
 
+def commit_of(entries: Iterable[Head], checkpoint: str | None) -> Head | None:
+    """The entry that made a checkpoint; None = none did. Later entries name it, too, after more work."""
+    made = (e for e in entries if e.kind is HeadKind.COMMIT and e.checkpoint == checkpoint)
+    return next((e for e in made if checkpoint is not None), None)
+
+
 # ---- Entries of an agent
 
 
-def committed(base: Head, checkpoint: str, epoch: int, sequence: int, cpu_seconds: float, final: bool) -> Head:
-    """A checkpoint is the job's newest; `final`: nothing of this attempt runs after it."""
-    sequence = max(base.sequence, sequence)
-    return Head(0, HeadKind.COMMIT, epoch, checkpoint, sequence, final, None, cpu_seconds, "", "")
+def committed(base: Head, checkpoint: str, epoch: int, sequence: int, used: tuple[float, float], final: bool) -> Head:
+    """A checkpoint is the job's newest; `used`: seconds of CPU, and of running. `final`: nothing of this attempt runs after."""
+    sequence, (cpu_seconds, ran_seconds) = max(base.sequence, sequence), used
+    return Head(0, HeadKind.COMMIT, epoch, checkpoint, sequence, final, None, cpu_seconds, "", "", ran_seconds)
 
 
 def renewed(base: Head) -> Head:
@@ -64,7 +73,8 @@ def renewed(base: Head) -> Head:
 
 def unsaved(base: Head) -> Head:
     """This attempt is over, and nothing was saved."""
-    return Head(0, HeadKind.COMMIT, base.epoch, base.checkpoint, base.sequence, True, None, base.cpu_seconds, "", "")
+    used = (base.cpu_seconds, "", "", base.ran_seconds)
+    return Head(0, HeadKind.COMMIT, base.epoch, base.checkpoint, base.sequence, True, None, *used)
 
 
 def ended(base: Head, done: Done, cpu_seconds: float) -> Head:

@@ -190,6 +190,22 @@ class Entry:
     held: int = 0  # `HELD`, `KNOWN`; 0 = no process had it open
 
 
+# What a checkpoint has of a file on a shared file system.
+GROWS = "grows"  # it is only appended to: its length, and digests of its ends
+KEPT = "kept"  # its content
+UNKEPT = "unkept"  # it is rewritten in place and was too large to keep: its length and time
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A file on a shared file system that the job had open for writing. `entry.path` begins with the name of the mount."""
+
+    entry: Entry
+    way: str  # `GROWS`, `KEPT` or `UNKEPT`
+    head: str = ""  # digest of its first block, if it grows; see `files.shared_files.ends`
+    tail: str = ""  # of the last block before `entry.size`
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """A checkpoint, complete: what the engine dumped, the scratch tree and the log positions of the same instant."""
@@ -213,6 +229,7 @@ class Manifest:
     chunks: list[Stored] = field(default_factory=list)  # what the extents' chunk numbers mean
     lineage: str = ""  # job whose keys name and seal the chunks; "" = the job itself
     steps: list[StepRun] = field(default_factory=list)  # of the job that began, the newest is the one it goes on in
+    shared: list[Shared] = field(default_factory=list)  # files on shared file systems that it had open for writing
 
     @property
     def memory_bytes(self) -> int:
@@ -221,7 +238,7 @@ class Manifest:
 
     def entries(self) -> list[Entry]:
         """All files, those of the image first."""
-        return [*self.image, *self.scratch]
+        return [*self.image, *self.scratch, *(x.entry for x in self.shared)]
 
 
 def encode(manifest: Manifest, keys: Keys) -> bytes:

@@ -132,6 +132,7 @@ class Done:
     log: dict[str, int] = field(default_factory=dict)  # stream -> length in bytes
     steps: list[StepRun] = field(default_factory=list)
     digests: dict[str, str] = field(default_factory=dict)  # path -> SHA-256 of an output
+    ended_by: str = ""  # what made the command end, if that was neither itself nor its user: "time limit"
     undelivered: str = ""  # which outputs are missing although the command ended with 0: the job failed all the same
 
 
@@ -149,6 +150,7 @@ class Head:
     cpu_seconds: float  # CPU time of the job's work contained in `checkpoint`
     nonce: str  # tells a writer its own entry after a lost answer
     at: str  # for people
+    ran_seconds: float = 0.0  # for which the job had run when `checkpoint` was made, on all its machines
 
 
 # ---- Specification
@@ -199,7 +201,8 @@ class Spec:
     cpu: str = "any"  # or a key of `restore.compatibility.CAPS`: processor features that programs may use
     before_freeze: list[str] = field(default_factory=list)  # run inside the job before each save
     after_restore: list[str] = field(default_factory=list)  # run inside the job after each restore
-    hook_seconds: float = 30.0  # limit of each of the two
+    before_thaw: list[str] = field(default_factory=list)  # the same before it goes on: it stands still until this succeeds
+    hook_seconds: float = 30.0  # limit of each of them
     image: str = ""  # container image that is its root, "docker://…"; "" = the machine's own root
     entry_point: list[str] | None = None  # instead of the image's
     devices: list[str] = field(default_factory=list)  # of the machine, by their CDI names, for a job with an image
@@ -208,6 +211,16 @@ class Spec:
     ports: list[int] = field(default_factory=list)  # that it listens on for others, see `doors.DOOR`
     step: int = 0  # index of the step that this is about: set by the agent, see `host.steps.at`
     secrets: dict[str, str] = field(default_factory=dict)  # name -> SECRET_VARIABLE or SECRET_FILE; values are sealed
+    array: str = ""  # the array that it is a task of: its inputs are below jobs/<array>/in/; "" = none
+    task: int | None = None  # None, with `array`: what its tasks are made of, no job
+    time_limit_seconds: float | None = None  # of time in which it ran, over all its machines; None = no limit
+    kill_wait_seconds: float = 30.0  # from TERM to KILL at its limit
+    warn_signal: str = ""  # sent to all its processes before the limit; "" = none
+    warn_seconds: float = 60.0  # so long before
+    home: str = ""  # absolute path of the folder on the submit host that is the job's working folder; "" = none
+    home_scope: str = ""  # see `object_keys.home_scope`
+    home_tree: str = ""  # SHA-256 of the tree that it begins with; "" = it begins empty
+    home_exclude: list[str] = field(default_factory=list)  # what neither came along nor comes home, see `home_tree.excluded`
     rehearses: str = ""  # the job that this one is a rehearsal of, for a controller that lost its database; "" = it is none
 
 
@@ -235,6 +248,8 @@ class Desired:
     partial: int = 0  # number of the newest request for what the outputs are now
     save_every_seconds: float | None = None  # between live saves; None = as the specification says
     keep: bool = False  # the job goes elsewhere: keep it frozen after the final save, should it come back
+    signal_number: int = 0  # of the newest signal that its user asked for
+    signal: str = ""  # its name without SIG, for processes that run here; "" = none since this attempt has the job
 
 
 class AgentState(StrEnum):
@@ -345,7 +360,7 @@ class Report:
     unprotected: str = ""  # why it does not stand on a better one, in one sentence
     unfit: str = ""  # standing by: why this machine could not continue the newest checkpoint, both values named
     unfit_kind: str = ""  # of that: "refused" | "image" | "input"; "" = facts speak against it
-    waits: str = ""  # standing by: why the job should not come yet: what it needs is compared, fetched, or not to be had
+    waits: str = ""  # standing by: why the job should not come yet; later: why it is here and stands still
     processor: str = ""  # of this machine, with what its facts hash to
     gpu_driver: str = ""  # its version; "" = this machine has none
     steps: list[StepRun] = field(default_factory=list)  # those that began, the newest last
@@ -362,6 +377,8 @@ class Report:
     store_gets: int = 0  # requests that read, as far as the agent makes them; older agents don't count them
     store_puts: int = 0  # requests that write or list
     kept: str = ""  # the final checkpoint behind which the job stands frozen, ready to go on here; "" = none
+    writes: list[str] = field(default_factory=list)  # files on shared file systems that it has, or had, open for writing there
+    brought_back: str = ""  # what its restore did with such files, in one sentence; "" = nothing
     machine: str = ""  # token of the machine, if it takes further jobs
     at: str = ""
 
@@ -442,6 +459,7 @@ class AgentConfig:
     encrypt: bool = False
     checkpoint_memory_bytes: int = 0  # for data on its way; 0 = half of what is free
     checkpoint_threads: int = 0  # for hashing and compressing; 0 = half of the processors, 2 to 8
+    shared_bytes: int = 1 << 30  # of files on shared file systems that are rewritten in place: so much is kept in a checkpoint
     compression: str = "auto"  # "auto" | "none" | "lz4" | "zstd"
     lazy: bool = True  # restore memory behind the running job if that helps
     notice_window_seconds: float = 0.0  # what the cloud promises between notice and reclaim; 0 = no notice

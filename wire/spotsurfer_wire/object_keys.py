@@ -8,6 +8,7 @@ No other code makes keys. ARCHITECTURE.md explains why the store is the meeting 
     jobs/<job>/SPEC.json                         what to run; create-only
     jobs/<job>/SECRETS                           what its user keeps from everybody else, sealed; create-only
     jobs/<job>/IMAGE.json                        what its container image's name meant at first; create-only, by the agent
+    jobs/<job>/HOME                              the tree that it begins with, after jobs that came before it; create-only
     jobs/<job>/in/<path>                         inputs as the user gave them; create-only
     jobs/<job>/INPUTS.json                       fetched inputs as they were at the first start; create-only
     jobs/<job>/head/<n>.json                     the head log: create-only, entry n+1 has exactly one writer
@@ -18,6 +19,7 @@ No other code makes keys. ARCHITECTURE.md explains why the store is the meeting 
     jobs/<job>/checkpoints/<id>/PROTECTED        its user wants it kept; by the controller
     jobs/<job>/log/<attempt>/<stream>-<begin>-<end>  output of the job: these bytes, counted from the job's beginning
     jobs/<job>/out/<attempt>/<path>              outputs; the DONE entry names the attempt whose outputs count
+    jobs/<job>/out/<attempt>/.spotsurfer-home/   what comes home of the job's folder: CHANGES, and files by their SHA-256
     jobs/<job>/partial/<number>-<attempt>/LIST   outputs of a job that ran on, as its user asked; written last
     jobs/<job>/partial/<number>-<attempt>/files/<path>
     jobs/<job>/checkpoints/<id>/MANIFEST         written last: its existence makes the checkpoint
@@ -27,12 +29,14 @@ No other code makes keys. ARCHITECTURE.md explains why the store is the meeting 
     live/<job>.<attempt>                         agent -> controller; one flat folder, one listing shows all changes
     access/<job>.<attempt>                       credentials for a machine, sealed for it alone; by the controller, renewed
     access/<job>.<attempt>.once                  what its user-data leaves out, sealed; by the controller, until a report
+    jobs/HOMES/<scope>/<ab>/<sha256>             a file, or a tree, of a folder that jobs work in; by the controller
     machines/<token>/<slot>                      an order for one more agent on a machine that is kept, sealed; create-only
     runtime/<sha256>.tar.gz                      the agent and its interpreter
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 
@@ -133,6 +137,44 @@ def log_key(job: str, attempt: int, stream: str, begin: int, end: int) -> str:
 def output_prefix(job: str, attempt: int) -> str:
     """Folder of an attempt's outputs."""
     return f"jobs/{job}/out/{attempt:06d}/"
+
+
+HOME_RESULTS = ".spotsurfer-home"  # below an attempt's outputs; no output has this name
+
+
+def home_changes_key(job: str, attempt: int) -> str:
+    """Key of the list of what comes home of the job's folder; written last."""
+    return f"{output_prefix(job, attempt)}{HOME_RESULTS}/CHANGES"
+
+
+def home_result_key(job: str, attempt: int, sha256: str) -> str:
+    """Key of a file of that list."""
+    return f"{output_prefix(job, attempt)}{HOME_RESULTS}/{sha256}"
+
+
+def home_tree_key(job: str) -> str:
+    """Key of the name of the tree that a job begins with, if that is another one than it was submitted with."""
+    return f"jobs/{job}/HOME"
+
+
+def home_scope(owner: str, home: str) -> str:
+    """Name of what one owner's jobs in one folder share."""
+    return hashlib.sha256(f"{owner}\0{home}".encode()).hexdigest()[:32]
+
+
+def homes_prefix() -> str:
+    """Folder of all scopes."""
+    return f"{jobs_prefix()}HOMES/"
+
+
+def home_prefix(scope: str) -> str:
+    """Folder of what jobs of one scope were sent. No job has such an id; clouds' roles open what lies below jobs/."""
+    return f"{homes_prefix()}{scope}/"
+
+
+def home_file_key(scope: str, sha256: str) -> str:
+    """Key of a file of a folder, or of a tree of it."""
+    return f"{home_prefix(scope)}{sha256[:2]}/{sha256}"
 
 
 def partials_prefix(job: str) -> str:
@@ -289,14 +331,15 @@ class KeyRights:
     controllers: tuple[str, ...]  # … but for these of them
     overwritten: tuple[str, ...]  # of `own`: may be written whether there is something or not
     removed: tuple[str, ...]  # of `own`
+    read: tuple[str, ...] = ()  # besides `own`, and nothing else
 
     def may_read(self, key: str) -> bool:
         """Also what the controller writes: orders, specification, sealed secrets."""
-        return _fits(self.own, key)
+        return _fits((*self.own, *self.read), key)
 
     def may_create(self, key: str) -> bool:
         """Whether an object may be created if it is absent."""
-        return self.may_read(key) and not _fits(self.controllers, key)
+        return _fits(self.own, key) and not _fits(self.controllers, key)
 
     def may_overwrite(self, key: str) -> bool:
         """Whether an object may be written even if it exists."""
@@ -304,12 +347,22 @@ class KeyRights:
 
     def may_remove(self, key: str) -> bool:
         """Whether an object may be removed."""
-        return self.may_read(key) and _fits(self.removed, key)
+        return _fits(self.own, key) and _fits(self.removed, key)
 
 
-def rights_of_attempt(job: str, attempt: int) -> KeyRights:
-    """The rights of the machine that runs, or will run, this attempt."""
+def array_of(job: str) -> str:
+    """The array that a job of this id would be a task of; "" = none. No other job may have an id between the two."""
+    match = re.fullmatch(r"(.+)-\d{1,7}", job)
+    return match[1] if match is not None else ""
+
+
+def rights_of_attempt(job: str, attempt: int, scope: str = "") -> KeyRights:
+    """The rights of the machine that runs, or will run, this attempt; `scope`: of the folder that the job works in.
+
+    A task may read the inputs of its array.
+    """
     home, report = job_prefix(job), live_key(job, attempt)
+    array = (input_key(array_of(job), "*"),) if array_of(job) else ()
     return KeyRights(
         own=(f"{home}*", report),
         controllers=(
@@ -330,6 +383,7 @@ def rights_of_attempt(job: str, attempt: int) -> KeyRights:
             f"{attempt_log_prefix(job, attempt)}*",  # pieces that were merged
             f"{partials_prefix(job)}*",
         ),
+        read=(*array, *((f"{home_prefix(scope)}*",) if scope else ())),
     )
 
 

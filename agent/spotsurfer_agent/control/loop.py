@@ -43,10 +43,11 @@ from spotsurfer_agent.control.mailbox import Heads, Mailbox
 from spotsurfer_agent.control.notices import Watcher
 from spotsurfer_agent.control.partial_results import Partials
 from spotsurfer_agent.control.reports import Extras, Reporter, build
-from spotsurfer_agent.control.standby import READY, Readiness, Standby
+from spotsurfer_agent.control.standby import Readiness, Standby, Standing
 from spotsurfer_agent.control.state_file import StateFile
 from spotsurfer_agent.control.state_machine import State, step
 from spotsurfer_agent.control.tasks import Work
+from spotsurfer_agent.control.time_limit import due
 from spotsurfer_agent.host.hints import Told
 from spotsurfer_agent.host.usage import Sampler
 from spotsurfer_agent.ports.engine import Engine, EngineError, Protection, WorkloadState
@@ -385,6 +386,7 @@ class Agent:
                 log.info("%s -> %s%s", before, self.state.name, f": {self.state.error}" if self.state.error else "")
             for effect in effects:
                 self._perform(effect)
+            self._signal(facts)
             freeze_at = self.state.freeze_at if self._given.state.memory.began else None
             self._given.state.update(drain_failed=self.state.drain_failed, freeze_at=freeze_at)
             self._report(facts)
@@ -440,7 +442,7 @@ class Agent:
             notice=self._given.watcher.notice,
             status=self._status,
             began_before=memory.began,
-            step_due=self.work.steps.due(mail.spec, self._status) is not None,
+            step_due=memory.time_up is None and self.work.steps.due(mail.spec, self._status) is not None,
             unprotected=bool(self.work.unprotected) or (miss is not None and self._protection().rung not in SAVES_STILL),
             pressed=miss is not None,
             wishes_save=self._interval() is not None and self.work.hints.wants_checkpoint(),
@@ -481,6 +483,7 @@ class Agent:
             self._status = self.engine.status()
         except (EngineError, OSError) as e:
             log.warning("the job's state can't be seen: %s", e)
+        self.work.ran.look(self._now(), self._status)
         if (usage := self._given.usage) is not None:
             runs = self._status.state is WorkloadState.RUNNING
             usage.look(self._status.arriving_bytes) if runs else usage.rest()
@@ -496,6 +499,21 @@ class Agent:
             miss = None if miss.killed else miss
         self.work.pressed = miss is not None
         return miss
+
+    def _signal(self, facts: Facts) -> None:
+        """What the job's time limit or its user wants its processes to be told. A save that freezes them comes first."""
+        spec, runs = self.mailbox.mail.spec, facts.status.state is WorkloadState.RUNNING and not facts.status.held
+        if spec is None or not runs or self.state.name is not AgentState.RUNNING or self.worker.busy:
+            return
+        send = due(spec, self.work.ran.seconds, self._given.state.memory, facts.desired)
+        if send is None:
+            return
+        log.info("SIG%s for the job: %s", send.signal, send.why)
+        self._given.state.update(**send.remember)
+        try:
+            self.engine.signal(send.signal)
+        except (EngineError, OSError):
+            log.exception("the job can't be sent SIG%s", send.signal)
 
     def _perform(self, effect: Effect) -> None:
         match effect:
@@ -523,9 +541,10 @@ class Agent:
             self.work.stage,
             self.standby.warm if self.standby is not None and self.state.name is AgentState.STANDBY else None,
             self._protection() if facts.status.state is WorkloadState.RUNNING else Protection(),
-            self.readiness.told if self.state.name is AgentState.STANDBY else READY,
+            self.readiness.told if self.state.name is AgentState.STANDBY else Standing(self.work.waits),
             self.work.hints.told() if facts.status.state is WorkloadState.RUNNING else Told(),
             self._given.traffic(),
+            self.engine.shared(),
             self.config.machine,
         )
         if self.reporter.want(build(self.state, facts, extras)):

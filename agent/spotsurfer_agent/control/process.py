@@ -92,6 +92,7 @@ def _make_engine(base: Path, config: AgentConfig, way: StoreAccess, store: Write
 
         engine = JobEngine(base, config.job, patient, tools, origin, keys)
         engine.limits, engine.memory_bytes = limits, memory
+        engine.keeps.most_bytes = config.shared_bytes
         engine.world.images.rules = ImageRules(
             config.image_cache_bytes, tuple(config.insecure_registries), authorities=config.registry_authorities
         )

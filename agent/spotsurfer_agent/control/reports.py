@@ -18,7 +18,7 @@ from spotsurfer_agent.control.standby import Standing
 from spotsurfer_agent.control.state_file import Memory, StateFile, runs_of, used
 from spotsurfer_agent.control.state_machine import State, waits_for_memory
 from spotsurfer_agent.host.hints import Told
-from spotsurfer_agent.ports.engine import Protection
+from spotsurfer_agent.ports.engine import Protection, SharedNews
 from spotsurfer_agent.restore import compatibility
 from spotsurfer_agent.store.traffic import Traffic
 
@@ -38,6 +38,7 @@ class Extras:
     standing: Standing  # of a standby machine
     told: Told  # what the job reports of itself
     traffic: Traffic  # with the store
+    shared: SharedNews
     machine: str = ""  # its token, if it is kept
 
 
@@ -95,6 +96,8 @@ def build(state: State, facts: Facts, extras: Extras) -> Report:
         store_puts=extras.traffic.puts,
         machine=extras.machine,
         near_miss=json_codec.known(NearMiss, memory.near_miss) if memory.near_miss is not None else None,
+        writes=list(extras.shared.writes),
+        brought_back=extras.shared.brought_back,
     )
 
 
@@ -114,6 +117,8 @@ def _urgent(report: Report) -> tuple[object, ...]:
         report.partial,
         len(report.steps),
         report.near_miss is not None,
+        report.writes,
+        report.brought_back,
         report.pressed,
         report.arriving_bytes is not None,
         report.desired,

@@ -46,6 +46,11 @@ class Memory:
     partial: int = 0  # the newest request for outputs that was dealt with
     partial_error: str = ""
     drain_failed: int = 0
+    ran_before: float = 0.0  # seconds for which the job had run when its checkpoint was made
+    ran_here: float = 0.0  # … and so long it has run here, its freezes included
+    warned: bool = False  # the signal before its time limit was sent
+    time_up: float | None = None  # for how long it had run when it was told to end; None = it was not
+    signal: int = 0  # number of the newest signal of its user that was sent
     near_miss: dict[str, Any] | None = None  # the last one, as `messages.NearMiss`
     saves: int = 0
     last_save: dict[str, Any] | None = None  # as `messages.SaveFacts`

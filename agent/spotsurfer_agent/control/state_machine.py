@@ -169,6 +169,8 @@ class State:
     failures: int = 0  # of that task, in a row
     live_at: float = float("-inf")  # no live save is begun before
     live_failures: int = 0  # of live saves, in a row
+    missing_bytes: int | None = None  # memory that had not arrived at the last look; None = all was there
+    missing_since: float = 0.0  # so much was missing
     held_since: float | None = None  # when the lease had lapsed
     drain_sequence: int = 0  # of the desired object that the final save under way was begun for
     drain_failed: int = 0
@@ -179,6 +181,7 @@ class State:
 
 WISHED_SECONDS = 30.0  # at least, between a save and the next that the job itself asks for
 PRECOPY_GAIN_SECONDS = 1.0  # with a notice: a live save is made while there is time if it shortens the final one by so much
+STALLED_SECONDS = 30.0  # without one more page of arriving memory, in a job that is frozen because memory was about to end
 PRESSED_TRIES = 5  # to save a job that was frozen because its memory was about to end
 OVERRUN_GRACE_SECONDS = 60.0  # a final save under way at the deadline may go on for so long: machines die late
 
@@ -235,8 +238,10 @@ def _vanished(s: State, f: Facts) -> bool:
 
 
 def _starved(s: State, f: Facts) -> bool:
-    """The job stands still for want of memory, and every attempt to save it failed."""
-    return _idle(s, f) and f.pressed and not f.unprotected and f.status.pending_final is None and s.failures >= PRESSED_TRIES
+    """The job stands still for want of memory, and can't be saved: each try failed, or the rest of its memory finds no room."""
+    stalled = f.arriving and f.now - s.missing_since > STALLED_SECONDS
+    hopeless = s.failures >= PRESSED_TRIES or stalled
+    return _idle(s, f) and f.pressed and not f.unprotected and f.status.pending_final is None and hopeless
 
 
 def _ended(task: Task, *, well: bool) -> Check:
@@ -393,6 +398,7 @@ def happened(state: State, facts: Facts) -> Event | None:
 
 VANISHED = "the job's processes vanished without an exit status"
 LAST_WORDS_SECONDS = 120.0  # the last report may take so long before the power goes all the same
+SENDING_SECONDS = 900.0  # … and what an ended job made of its folder, before it is killed
 STARVED = "its memory was about to end and it could not be saved"
 BACKOFF_SECONDS = {
     Task.FINAL: 2.0,
@@ -417,7 +423,7 @@ TASKS = {
 
 def step(state: State, facts: Facts) -> tuple[State, tuple[Effect, ...]]:
     """The state after one look at the facts (at most one edge), and what to do now; `loop` carries that out. Pure."""
-    state = _absorb(state, facts)
+    state = _arrival(_absorb(state, facts), facts)
     event = happened(state, facts)
     if event is not None:
         state = _enter(state, event, facts)
@@ -446,6 +452,11 @@ def _absorb(s: State, f: Facts) -> State:
     elif o.save is not None:
         changes |= {"freeze_at": o.at - o.save.durable_seconds, "live_at": float("-inf"), "live_failures": 0}
     return dataclasses.replace(s, **changes)  # type: ignore[arg-type]
+
+
+def _arrival(s: State, f: Facts) -> State:
+    missing = f.status.arriving_bytes
+    return s if missing == s.missing_bytes else dataclasses.replace(s, missing_bytes=missing, missing_since=f.now)
 
 
 def _failed(s: State, f: Facts, o: Outcome) -> State:
@@ -538,6 +549,6 @@ def _last(s: State, f: Facts) -> tuple[Effect, ...]:
     if not s.killed and f.busy is None and f.now >= s.retry_at:
         effects.append(Do(Task.KILL))
     said = s.killed and s.shown is s.name and f.reported
-    if said or f.now - s.since >= LAST_WORDS_SECONDS:
+    if said or f.now - s.since >= (SENDING_SECONDS if f.busy is Task.KILL else LAST_WORDS_SECONDS):
         effects.append(PowerOff())
     return tuple(effects)

@@ -17,15 +17,16 @@ from spotsurfer_wire import clock, head_log, json_codec, manifest, object_keys
 from spotsurfer_wire.crypto import Keys
 from spotsurfer_wire.json_codec import ProtocolError
 from spotsurfer_wire.manifest import Manifest, Stored
-from spotsurfer_wire.messages import Condemned, Done, Head, Intent, SaveFacts, Spec
+from spotsurfer_wire.messages import Condemned, Done, Head, Intent, SaveFacts, Spec, Want
 from spotsurfer_wire.store.port import ObjectStore, StoreDenied, StoreError, StoreFull, StoreUnreachable
 
 from spotsurfer_agent.control.facts import Outcome, Task
 from spotsurfer_agent.control.log_upload import Logs
 from spotsurfer_agent.control.mailbox import Fenced, Heads, InDoubt, Mailbox
 from spotsurfer_agent.control.state_file import StateFile, StepBook
-from spotsurfer_agent.files import staging
-from spotsurfer_agent.host import steps
+from spotsurfer_agent.control.time_limit import RunTime
+from spotsurfer_agent.files import home_folder, staging
+from spotsurfer_agent.host import hooks, steps
 from spotsurfer_agent.host.hints import Hints
 from spotsurfer_agent.ports.engine import Engine, EngineError, SaveRequest, WorkloadState
 from spotsurfer_agent.prepare.inputs.delivery import JobInputs
@@ -33,7 +34,9 @@ from spotsurfer_agent.store.layers import Retry, RetryingStore, WriteFence
 
 READ_TRIES = 5
 READ_PAUSE_SECONDS = 2.0
+HOOK_PAUSE_SECONDS, HOOK_PAUSE_MAX_SECONDS = 0.5, 5.0  # between two runs of a command that lets the job go on
 CAME_BACK = "it came back: it could not go on where it was moved to"
+TIME_LIMIT = "time limit"
 NAMED = 5  # files that a sentence names
 FORESEEN = (EngineError, staging.FilesError, StoreError, Fenced, ProtocolError)
 
@@ -103,14 +106,18 @@ class Work:
     goods: JobInputs | None
     pressed: bool = field(default=False, init=False)  # the job stands still for want of memory
     stage: str = field(default="", init=False)
+    waits: str = field(default="", init=False)  # why the job is here and stands still, for people
+    _drained: int = field(default=0, init=False)  # number of the order for the last final save
     _refused: str = field(default="", init=False)  # why our own commit refused
     _unknown: bool = field(default=False, init=False)  # its head entry may have been written, or may still be
     _stood_seconds: float = field(default=0.0, init=False)  # how long the job had stood still when a final save was settled
+    _ran: float | None = field(default=None, init=False)  # how long the job had run when the save under way began
     _saved_at: float | None = field(default=None, init=False)  # when the last save ended, if the program has ended by it
 
     def __post_init__(self) -> None:
         self._patience = Retry(now=self.now, wait=self.wait)
         self._patient = RetryingStore(self.store, self._patience)  # for all but the head log
+        self.ran = RunTime(self.state)
         self.steps = StepBook(self.state)  # what ran of the job, step by step
         self.hints = Hints(Path(self.engine.scratch()))  # that the job gives of its own accord
 
@@ -134,7 +141,7 @@ class Work:
             kind = e.kind if isinstance(e, EngineError | staging.FilesError) else kind
             return Outcome(task, self.now(), self._refused or str(e) or f"{task} failed", kind)
         finally:
-            self.stage, self._refused, self._unknown = "", "", False
+            self.stage, self.waits, self._refused, self._unknown = "", "", "", False
 
     def _boot(self) -> Outcome:
         status = self.engine.adopt()
@@ -145,6 +152,7 @@ class Work:
             self.logs.resume(self.state.memory.log_begin)
             self.state.update(began=True)  # the agent before us may have died before it wrote so
             self.steps.seen(status)
+            self._run_on("restore", 0.0)  # the agent before us may have died before the job went on
         return Outcome(Task.BOOT, self.now())
 
     def _begin(self) -> Outcome:
@@ -156,13 +164,14 @@ class Work:
         if head.checkpoint is None:
             first = self.steps.first(spec)
             self._bring(spec)
+            home_folder.place(self._patient, spec, self.engine.scratch())
             staging.place_inputs(self._patient, spec, self.engine.scratch())
             if self.goods is not None:
                 self.goods.delivery.place(spec, self.engine.scratch())
             self.store.check()  # bringing all that takes its time: somebody else may own the job by now
             self.engine.start(first)
             self.logs.begin({})
-            self.state.update(began=True)
+            self.state.update(began=True, ran_before=0.0)
             return Outcome(Task.BEGIN, self.now())
         image = self.manifest(head.checkpoint)
         if image is None:
@@ -173,8 +182,33 @@ class Work:
         self.store.check()
         self.engine.restore(image, self.steps.taken_over(spec, image))
         self.logs.begin(image.log)
-        self.state.update(began=True, restore_seconds=self.now() - began)
+        self.state.update(began=True, restore_seconds=self.now() - began, ran_before=head.ran_seconds)
+        self._run_on("restore", hooks.jump_since(image.at))
         return Outcome(Task.BEGIN, self.now(), kind="hook", note=self.engine.note)
+
+    def _run_on(self, why: str, jump_seconds: float) -> None:
+        """Let a job go on that stands still, once its user's command has succeeded. Raises EngineError("hook"), Fenced,
+        StoreError if nobody wants it to any more; then it stands still yet.
+        """
+        pause = HOOK_PAUSE_SECONDS
+        while self.engine.stands_still and (refused := self.engine.thaw(why, jump_seconds)):
+            self.waits = f"{refused}; it is tried again"
+            if self.urgent() or self._drain_asked:
+                raise EngineError("hook", f"the job stood still until it had to leave: {refused}")
+            self.store.check()
+            self.wait(pause)
+            pause = min(2 * pause, HOOK_PAUSE_MAX_SECONDS)
+
+    def _seen_order(self) -> None:
+        """An order to drain that is there now is about what is over."""
+        desired = self.mailbox.mail.desired
+        if desired is not None and desired.want is Want.DRAIN:
+            self._drained = desired.sequence
+
+    @property
+    def _drain_asked(self) -> bool:
+        desired = self.mailbox.mail.desired
+        return desired is not None and desired.want is Want.DRAIN and desired.sequence > self._drained
 
     def _step(self) -> Outcome:
         """Start the next of the job's commands. Earlier notes of it count: an agent before us may have begun this."""
@@ -261,11 +295,15 @@ class Work:
             urgent=self.urgent(),
             pressed=self.pressed,
             condemned=Pins(self._patient, self.job).begin(checkpoint, head.checkpoint),
+            why=self._why() if final else "save",
             steps=tuple(self.steps.runs),
         )
-        self._saved_at = None
+        self._saved_at, self._ran = None, self.ran.seconds
         try:
             saved = self.engine.save(request)
+        except BaseException:
+            self._run_on_after_all()
+            raise
         finally:
             if not self._unknown:  # else a later entry of the head log ends the intent
                 with contextlib.suppress(StoreError):  # without retries: the next save must not wait for this
@@ -274,6 +312,21 @@ class Work:
         self._count(saved)
         task = Task.FINAL if final else Task.LIVE
         return Outcome(task, self.now(), save=saved, kind="hook", note=self.engine.note)
+
+    def _why(self) -> str:
+        """Why the job leaves, for its user's command; see `host.hooks`."""
+        desired = self.mailbox.mail.desired
+        if desired is None or desired.want is not Want.DRAIN:
+            return "notice"
+        self._seen_order()
+        return "notice" if self.urgent() else "move" if desired.keep else "suspend"
+
+    def _run_on_after_all(self) -> None:
+        """A job that was to leave and could not be saved runs on. If the cloud takes the machine it is saved again at once."""
+        if not self.urgent():
+            self._run_on("failed", 0.0)
+        elif self.engine.stands_still:
+            self.engine.let_go()
 
     def _count(self, saved: SaveFacts) -> None:
         memory = self.state.memory
@@ -317,12 +370,12 @@ class Work:
         return True
 
     def _append(self, image: Manifest) -> None:
-        final = image.kind == "final"
+        final, ran = image.kind == "final", self.ran.seconds if self._ran is None else self._ran
         if final:
             self.steps.keep_used(image.cpu_seconds - self.steps.cpu_before)
 
         def entry(base: Head) -> Head:
-            return head_log.committed(base, image.id, image.epoch, image.sequence, image.cpu_seconds, final)
+            return head_log.committed(base, image.id, image.epoch, image.sequence, (image.cpu_seconds, ran), final)
 
         self.heads.append(entry, patient=final)
 
@@ -352,15 +405,22 @@ class Work:
             self._append(image)
         if image is None or not self.keeps() or self.pressed:
             self.engine.settle(image is not None)
+            self._seen_order()
+            self._run_on("failed", self._stood_seconds)
         return Outcome(Task.SETTLE, self.now())
 
     def _thaw(self) -> Outcome:
         """The kept job is ours again. An entry of our own comes first: winning it proves that nobody else has the job."""
         self.heads.append(head_log.renewed, patient=False)
-        memory, stood = self.state.memory, self.engine.status().pending_seconds
+        memory, status = self.state.memory, self.engine.status()
+        stood, pending = status.pending_seconds, status.pending_final
+        if pending is not None and (image := self.manifest(pending)) is not None and image.shared:
+            self.engine.bring_back(image)
         counted = (memory.last_save or {}).get("frozen_seconds", 0.0)
         self.engine.settle(False)
         self.state.update(frozen_seconds=memory.frozen_seconds + max(stood - counted, 0.0))
+        self._seen_order()
+        self._run_on("return", stood)
         return Outcome(Task.THAW, self.now(), kind="back", note=CAME_BACK)
 
     def _count_left(self, stood_seconds: float) -> None:
@@ -394,10 +454,12 @@ class Work:
         self._flush(log)
         prefix = object_keys.output_prefix(self.job, self.attempt)
         out = staging.publish(self._patient, spec, prefix, self.engine.scratch())
+        home_folder.publish(self._patient, spec, self.attempt, self.engine.scratch())
         runs = self.steps.close(status)
         code = steps.exit_code(runs)
         lacks = "" if code else _lacks(out)
-        done = Done(code, "exited", out.sizes, log, runs, out.digests, "" if spec.outputs_optional else lacks)
+        ended_by = "" if self.state.memory.time_up is None else TIME_LIMIT
+        done = Done(code, "exited", out.sizes, log, runs, out.digests, ended_by, "" if spec.outputs_optional else lacks)
         cpu = self.steps.cpu_before + status.cpu_seconds
         self.steps.keep_used(status.cpu_seconds)
         self.heads.append(lambda base: head_log.ended(base, done, cpu), patient=True)
@@ -407,12 +469,28 @@ class Work:
 
     def _kill(self) -> Outcome:
         left = self.engine.status()
+        if self.closed and (spec := self.mailbox.mail.spec) is not None and spec.home and self.state.memory.began:
+            self._send_home(spec)
         self.engine.kill()
         with contextlib.suppress(StoreError, ProtocolError):
             self._count_left(left.pending_seconds or self._stood_seconds)
         if self.goods is not None:
             self.goods.drop()
         return Outcome(Task.KILL, self.now())
+
+    @property
+    def closed(self) -> bool:
+        """Whether the job was ended while it was ours: nobody else goes on with it."""
+        head = self.heads.newest
+        return head is not None and head.done is not None and head.done.reason != "exited" and head.epoch == self.attempt
+
+    def _send_home(self, spec: Spec) -> None:
+        """Send what a job that was ended made of its folder. It goes beside the fence: no head entry follows, and nobody has
+        the job any more. A failure is no reason to keep the machine.
+        """
+        self.engine.end()
+        with contextlib.suppress(StoreError, staging.FilesError):
+            home_folder.publish(RetryingStore(self.store.behind), spec, self.attempt, self.engine.scratch())
 
 
 def _lacks(out: staging.Published) -> str:

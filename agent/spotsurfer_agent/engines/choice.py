@@ -21,11 +21,19 @@ from spotsurfer_agent.engines.criu_cuda import CudaSave
 from spotsurfer_agent.engines.job_host import JobHost, Origin, SaveMethod
 from spotsurfer_agent.engines.none import NoSave
 from spotsurfer_agent.gpu import process_discovery
-from spotsurfer_agent.host import shim_protocol, steps
+from spotsurfer_agent.host import hooks, shim_protocol, steps
 from spotsurfer_agent.host.tools import Tools
-from spotsurfer_agent.ports.engine import EngineError, Protection, SaveRequest, Status, WorkloadState
+from spotsurfer_agent.ports.engine import (
+    WRITES_TOLD,
+    EngineError,
+    Protection,
+    SaveRequest,
+    SharedNews,
+    Status,
+    WorkloadState,
+)
 from spotsurfer_agent.prepare.inputs import shared_file_systems
-from spotsurfer_agent.save import blockers
+from spotsurfer_agent.save import blockers, shared_writes
 
 LOOK_SECONDS = 30.0  # between looks at what runs
 LOOK_SHARE = 0.002  # of a processor that the looks may take
@@ -53,6 +61,7 @@ class JobEngine(JobHost):
         self._found: list[str] | None = None  # None = not looked at yet
         self._on_gpu = False  # of what was found: processes use a GPU
         self._looked_at, self._next_at = float("-inf"), float("-inf")
+        self._writes: tuple[str, ...] = ()  # see `SharedNews`
         self.note = ""  # something to report about the last task although it worked
 
     def _method(self, name: str) -> SaveMethod:
@@ -70,6 +79,10 @@ class JobEngine(JobHost):
         if self._spec is None or self._found is None:
             return Protection()
         return choose(self._spec, self._found, on_gpu=self._on_gpu)
+
+    def shared(self) -> SharedNews:
+        """What is known of the job's files on shared file systems."""
+        return SharedNews(self._writes, self.brought_back)
 
     def look(self) -> None:
         """Look at what the job holds, if it runs and that is due; a look costs milliseconds for each hundred processes."""
@@ -97,6 +110,7 @@ class JobEngine(JobHost):
         own: tuple[str, ...] = ("/run/",) if spec.image else ()
         own += shared_file_systems.folders(spec, str(self.base))
         mounts = tuple(m.target for m in self.mounts())
+        self._writes = self._written(spec)
 
         def look() -> list[str]:
             pids = self.pids()
@@ -110,6 +124,14 @@ class JobEngine(JobHost):
             known.update(look())
         self._found = [x for x in found if x in known]
         return self._found
+
+    def _written(self, spec: Spec) -> tuple[str, ...]:
+        """Files on shared file systems that it has open for writing, by names that all jobs share. A rehearsal writes none."""
+        if spec.rehearses:
+            return ()
+        sources = {s.name: s.source.rstrip("/") for s in spec.shares}
+        found = (w.path.partition("/") for w in shared_writes.open_for_writing(self.pids(), self.mounts()))
+        return tuple(sorted(f"{sources.get(name, name)}/{path}" for name, _, path in found)[:WRITES_TOLD])
 
     def _specification(self) -> Spec | None:
         """Immutable, so it is read once. None while the store can't give it."""
@@ -171,6 +193,14 @@ class JobEngine(JobHost):
         spec = self._specification()
         if spec is None:
             raise EngineError("save", "the job's specification can't be read: look at the store")
+        try:
+            return self._save(spec, request)
+        except BaseException:
+            if request.final and self.status().pending_final is None:
+                self.stand_still(spec)  # what it gave back before the freeze, it must have again
+            raise
+
+    def _save(self, spec: Spec, request: SaveRequest) -> SaveFacts:
         began = time.monotonic()
         self.note = self.before_freeze(spec, request)
         hooks_seconds = time.monotonic() - began
@@ -180,6 +210,7 @@ class JobEngine(JobHost):
         if rung.rung == "none" and spec.engine != "none":
             raise EngineError("save", rung.reason)
         saved = self.methods[rung.rung].save(spec, request)
+        self.note = "; ".join(filter(None, (self.note, self.keeps.warning)))
         return dataclasses.replace(saved, start_seconds=saved.start_seconds + hooks_seconds)
 
     def restore(self, manifest: Manifest, spec: Spec) -> None:
@@ -191,8 +222,10 @@ class JobEngine(JobHost):
             raise EngineError(
                 "refused", f"checkpoint {manifest.id} was made by engine {manifest.engine!r}, which this agent does not know"
             )
+        self.brought_back = ""
         method.restore(manifest, spec)
-        self.note = self.after_restore(spec)
+        if not self.stands_still:
+            self.note = self.after_restore(spec, hooks.jump_since(manifest.at))
 
     def kill(self) -> None:
         """Kill all processes of the job."""
@@ -210,8 +243,21 @@ class JobEngine(JobHost):
 
     def settle(self, committed: bool) -> None:
         """Give the verdict for `pending_final`."""
+        if not committed and (spec := self._specification()) is not None:
+            self.stand_still(spec)
         super().settle(committed)
         self.cuda.bring_back()
+
+    def thaw(self, why: str, jump_seconds: float) -> str:
+        """Run the user's command, and let the job go on if that went well; see the port."""
+        spec = self._specification()
+        if spec is None:
+            return "the job's specification can't be read: look at the store"
+        if refused := self.run_before_thaw(spec, why, jump_seconds):
+            return refused
+        if why == "restore":
+            self.note = self.after_restore(spec, jump_seconds)
+        return ""
 
 
 def choose(spec: Spec, found: list[str], *, on_gpu: bool = False) -> Protection:

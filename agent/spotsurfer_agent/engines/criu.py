@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from spotsurfer_agent.save.session import NO_DEVICE, Device, Incomplete, SavePla
 
 log = logging.getLogger(__name__)
 ARRIVING_LOOK_SECONDS = 0.1
+KILLED = re.compile(r"killed by signal 9|were killed|died: the job was killed")  # CRIU's processes, or the pager's
 
 
 class CriuSave(SaveMethod):
@@ -138,6 +140,7 @@ class CriuSave(SaveMethod):
             bases=host.bases,
             limits=host.limits,
             memory_bytes=host.memory_bytes,
+            shared=host.keeps,
             device=device,
         )
 
@@ -155,6 +158,7 @@ class CriuSave(SaveMethod):
         host.world.bring(spec, manifest.facts.get(compatibility.HOST, ""))
         if (why := compatibility.refusal(manifest.facts, here, host.world.place(host.mounts()))) is not None:
             raise EngineError("refused", why)
+        shared = host.shared_steps(manifest, rehearses=bool(spec.rehearses))
 
         with self._or_undone(manifest):
             bag = host.bag(spec)
@@ -172,7 +176,8 @@ class CriuSave(SaveMethod):
             with pager_process.PagerProcess(host.folder, host.tools.python, waits) as pager:
                 host.shim.spawn()  # while the pager loads its modules; where the groups are is known only now
                 group, tools, origin = host.shim.cgroup(), host.shim.tool_group(), host.origin
-                may_be_lazy = origin.lazy and self.may_be_lazy
+                # Behind a running job memory must not end: it would have left the machine that still has it for nothing.
+                may_be_lazy = origin.lazy and self.may_be_lazy and not lacking(manifest.memory_bytes)
                 (work / "manifest").write_bytes(manifests.encode(manifest, host.keys))
                 pager.begin(
                     pager_process.PagerPlan(
@@ -198,12 +203,13 @@ class CriuSave(SaveMethod):
                 chunks = Reader(host.store, host.job, host.keys, host.limits)
                 tree.build(host.scratch_folder.path, manifest.scratch, manifest.chunks, chunks)
                 host.scratch_folder.brought_back(manifest)
+                host.return_shared(manifest, shared, chunks)
                 host.make_secret_places()
-                lazy = pager.ready()
                 places, kept = (images, work, host.folder), (host.mounts(), manifest.init_pipes)
-                argv = command.restore(host.tools.criu, places, kept, lazy=lazy)
+                argv = command.restore(host.tools.criu, places, kept, lazy=pager.ready())
                 # If its threads were held when it was saved, they must not run when CRIU is done: GPU memory is still out.
-                stays = tools.entries() if gpu_facts.threads_of(manifest.facts) else []
+                # Nor if its user wants something done before it goes on.
+                stays = tools.entries() if gpu_facts.threads_of(manifest.facts) or spec.before_thaw else []
                 with shim_protocol.Conversation(host.folder) as talk, pager_process.getting_on(host.folder, work, group):
                     talk.ask(
                         "restore",
@@ -239,6 +245,8 @@ class CriuSave(SaveMethod):
             shim_protocol.ShimRefused,
         ) as e:
             cause = self._cause(e, short) if isinstance(e, shim_protocol.ShimRefused) else e
+            if short and isinstance(cause, CantBring | shim_protocol.ShimRefused) and KILLED.search(str(cause)):
+                cause = OSError(0, f"{short}: {cause}")  # by the kernel, for who else would
             self.host.kill()
             raise EngineError(blame(cause), f"checkpoint {image.id} can't be restored: {plainly(cause)}") from e
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
+import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,24 +18,28 @@ from typing import ClassVar
 
 from spotsurfer_wire import json_codec, sealed_objects
 from spotsurfer_wire.chunks.budget import USUAL, Limits
+from spotsurfer_wire.chunks.reader import BadChunk, Reader
 from spotsurfer_wire.crypto import Keys
-from spotsurfer_wire.linux import memory
+from spotsurfer_wire.linux import memory, procfs
 from spotsurfer_wire.manifest import Manifest
 from spotsurfer_wire.messages import NearMiss, SaveFacts, Spec
 from spotsurfer_wire.store.port import ObjectStore
 
 from spotsurfer_agent.chunks.fingerprints import Bases
 from spotsurfer_agent.engines.marks import Marks
-from spotsurfer_agent.files import scratch, tree
+from spotsurfer_agent.files import scratch, shared_plan, tree
+from spotsurfer_agent.files.shared_plan import Step
 from spotsurfer_agent.gpu.suspend_resume import MARKER
 from spotsurfer_agent.host import hints, hooks, launch, network, preflight, root_fs, shim_protocol, steps
 from spotsurfer_agent.host.cgroup import JobCgroup
 from spotsurfer_agent.host.tools import Tools
-from spotsurfer_agent.ports.engine import EngineError, SaveRequest, Status, Still, WorkloadState
+from spotsurfer_agent.ports.engine import EngineError, SaveRequest, Status, Still, WorkloadState, blame, plainly
 from spotsurfer_agent.prepare import environment
 from spotsurfer_agent.prepare.environment import PATH, UnknownUser, World
 from spotsurfer_agent.prepare.images.cache import Images
-from spotsurfer_agent.restore import compatibility, pager_process
+from spotsurfer_agent.prepare.inputs import shared_file_systems
+from spotsurfer_agent.restore import compatibility, pager_process, shared_return
+from spotsurfer_agent.save.shared_writes import SharedWrites
 from spotsurfer_agent.shim import output
 from spotsurfer_agent.shim.client import ShimClient
 from spotsurfer_agent.store.credentials import StoreAccess
@@ -82,6 +88,8 @@ class JobHost:
         self.shim = ShimClient(base, tools)
         self.marks = Marks(self.folder)
         self.bases = Bases(self.folder, store, job, self.keys)
+        self.keeps, self.shares = SharedWrites(base, self.keys), base / shared_file_systems.FOLDER
+        self.brought_back = ""  # what the newest restore did with files on shared file systems
         self._last = Status(WorkloadState.ABSENT)
 
     def _registry_auth(self) -> bytes | None:
@@ -307,6 +315,18 @@ class JobHost:
         except shim_protocol.ShimGone:
             self.shim.cgroup().thaw()
 
+    def signal(self, name: str) -> None:
+        """Send a signal to processes of the job; its init goes by its command."""
+        whom, _, name = name.rpartition(":")
+        with contextlib.suppress(shim_protocol.ShimGone, shim_protocol.ShimRefused):
+            root = int(self.shim.ask("status")["root_pid"])
+            command = procfs.children(root)[:1]
+            some = {"B": command, "S": [pid for pid in self.pids() if pid not in command]}.get(whom, self.pids())
+            for pid in some:
+                with contextlib.suppress(ProcessLookupError):
+                    if pid != root:
+                        os.kill(pid, signal.Signals[f"SIG{name}"])
+
     def unguard(self) -> None:
         """Let a job go on that was frozen because its memory was about to end. Idempotent."""
         with contextlib.suppress(shim_protocol.ShimGone, shim_protocol.ShimRefused):
@@ -326,29 +346,91 @@ class JobHost:
             return "before_freeze was not run: the job was frozen before its memory ended"
         request.progress("before_freeze")
         try:
-            self.run_inside(spec.before_freeze, spec.hook_seconds)
+            self.run_inside(spec.before_freeze, spec.hook_seconds, {hooks.WHY: request.why})
         except hooks.HookFailed as e:
             if not request.urgent:
                 raise EngineError("save", f"before_freeze: {e}; the job runs on") from e
             return f"before_freeze: {e}; the machine was about to be taken, so it was saved all the same"
         return note
 
-    def after_restore(self, spec: Spec) -> str:
+    def after_restore(self, spec: Spec, jump_seconds: float) -> str:
         """Run the user's command after a restore. Returns a remark; empty = all went well."""
         try:
             if spec.after_restore:
-                self.run_inside(spec.after_restore, spec.hook_seconds)
+                self.run_inside(spec.after_restore, spec.hook_seconds, _told("restore", jump_seconds))
         except hooks.HookFailed as e:
             return f"after_restore: {e}"
         return ""
 
-    def run_inside(self, words: list[str], limit_seconds: float) -> None:
-        """Run a command beside the job, in its namespaces and as its user. Raises HookFailed."""
+    def stand_still(self, spec: Spec) -> None:
+        """If its user has a command for that: from now on it stands still, and whatever saves it leaves it so, until `thaw`."""
+        if spec.before_thaw:
+            with contextlib.suppress(shim_protocol.ShimGone, shim_protocol.ShimRefused):
+                self.shim.ask("stay", on=True, firm=True)
+
+    @property
+    def stands_still(self) -> bool:
+        """It goes on only after `thaw`."""
+        try:
+            return bool(self.shim.ask("status").get("stays"))  # an older shim does not say
+        except (shim_protocol.ShimGone, shim_protocol.ShimRefused):
+            return False
+
+    def let_go(self) -> None:
+        """Let it go on whatever its user's command says. Raises shim_protocol.ShimGone, shim_protocol.ShimRefused."""
+        self.shim.ask("stay", on=False)
+
+    def run_before_thaw(self, spec: Spec, why: str, jump_seconds: float) -> str:
+        """Run the user's command while the job stands still, and let it go on. Returns why it can't yet; "" = it runs."""
+        try:
+            if spec.before_thaw:
+                self.run_inside(spec.before_thaw, spec.hook_seconds, _told(why, jump_seconds), beside=True)
+            self.let_go()
+        except (hooks.HookFailed, shim_protocol.ShimGone, shim_protocol.ShimRefused) as e:
+            return f"before_thaw: {e}"
+        return ""
+
+    def run_inside(
+        self, words: list[str], limit_seconds: float, told: Mapping[str, str] | None = None, *, beside: bool = False
+    ) -> None:
+        """Run a command beside the job, in its namespaces and as its user. Raises HookFailed.
+
+        `told`: more variables. `beside`: not in its control group, because that is frozen.
+        """
         try:
             root = int(self.shim.ask("status")["root_pid"])
         except (shim_protocol.ShimGone, shim_protocol.ShimRefused) as e:
             raise hooks.HookFailed(f"`{' '.join(words)}` was not run: {e}") from e
-        hooks.run(self.tools, root, self.shim.cgroup(), words, limit_seconds)
+        group = self.shim.tool_group() if beside else self.shim.cgroup()
+        hooks.run(self.tools, root, group, words, limit_seconds, told)
+
+    # ------------------------------------------------------------ its files on shared file systems
+
+    def shared_steps(self, image: Manifest, *, rehearses: bool = False) -> list[Step]:
+        """How they come back to a checkpoint. EngineError("input"): they can't, on no machine; ("refused"): not on this one."""
+        try:
+            plan = shared_return.steps(self.shares, image, self.keys)
+        except (OSError, tree.UnsafePath) as e:
+            raise EngineError("refused", f"the job's files on shared file systems can't be looked at: {plainly(e)}") from e
+        if image.epoch == 0 and not rehearses:
+            plan = shared_plan.of_copy(plan)
+        if why := shared_plan.refusal(plan):
+            raise EngineError("input", why)
+        self.brought_back = shared_plan.told(plan)
+        return plan
+
+    def return_shared(self, image: Manifest, plan: list[Step], chunks: Reader) -> None:
+        """As planned, while nothing of the job runs. Raises OSError, UnsafePath, BadChunk, StoreError."""
+        shared_return.carry_out(self.shares, image, plan, chunks)
+        self.keeps.resume(image.shared)
+
+    def bring_back(self, image: Manifest) -> None:
+        """Before the job of `pending_final` goes on here. EngineError("input"), ("refused"), ("restore"), StoreError."""
+        plan = self.shared_steps(image)
+        try:
+            self.return_shared(image, plan, Reader(self.store, self.job, self.keys, self.limits))
+        except (OSError, tree.UnsafePath, BadChunk) as e:
+            raise EngineError(blame(e), f"the job's files on shared file systems can't be brought back: {plainly(e)}") from e
 
     # ------------------------------------------------------------ ending it
 
@@ -370,6 +452,7 @@ class JobHost:
         (self.folder / shim_protocol.EXIT).unlink(missing_ok=True)
         self.marks.forget()
         self.bases.forget()
+        self.keeps.forget()
 
     def end(self) -> None:
         """Kill the processes and the shim; files stay."""
@@ -387,6 +470,10 @@ class JobHost:
         shutil.rmtree(self.folder / "images", ignore_errors=True)
         (self.folder / "images").mkdir(exist_ok=True)
         self.scratch_folder.drop_kept()
+
+
+def _told(why: str, jump_seconds: float) -> dict[str, str]:
+    return {hooks.WHY: why, hooks.JUMP: f"{jump_seconds:.3f}"}
 
 
 def lost_if_killed(status: Status, group: JobCgroup) -> Status:

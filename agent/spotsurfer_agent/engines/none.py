@@ -9,7 +9,7 @@ from spotsurfer_wire.manifest import Manifest
 from spotsurfer_wire.messages import SaveFacts, Spec
 
 from spotsurfer_agent.engines.job_host import SaveMethod
-from spotsurfer_agent.ports.engine import EngineError, Protection, SaveRequest, Status, Still, WorkloadState
+from spotsurfer_agent.ports.engine import EngineError, Protection, SaveRequest, SharedNews, Status, Still, WorkloadState
 
 
 class NoSave(SaveMethod):
@@ -47,12 +47,19 @@ class UnfitEngine:
         """Nothing runs."""
         return Protection()
 
+    def shared(self) -> SharedNews:
+        """Nothing runs."""
+        return SharedNews()
+
     def look(self) -> None:
         """There is nothing to look at."""
 
     def unfit(self, manifest: Manifest, *, whole: bool = True) -> str:  # noqa: ARG002 -- as the port names it
         """Everything speaks against it."""
         return f"checkpoint {manifest.id} can't be restored: {self._why}"
+
+    def signal(self, name: str) -> None:
+        """Nothing runs."""
 
     def expect(self, manifest: Manifest | None) -> None:
         """There is nothing to do it with."""
@@ -97,6 +104,9 @@ class UnfitEngine:
     def release(self) -> None:
         """Nothing to do."""
 
+    def end(self) -> None:
+        """No job is here."""
+
     def kill(self) -> None:
         """Refused if something may run: the agent must not report a death that it can't bring about."""
         if self._maybe_running:
@@ -106,10 +116,25 @@ class UnfitEngine:
         """Nothing runs."""
         return self.status()
 
+    def bring_back(self, image: Manifest) -> None:
+        """Nothing is kept here."""
+
     def settle(self, committed: bool) -> None:
         """No save can be pending here."""
         if committed:
             raise EngineError("save", self._why)
+
+    @property
+    def stands_still(self) -> bool:
+        """Nothing does."""
+        return False
+
+    def thaw(self, why: str, jump_seconds: float) -> str:  # noqa: ARG002 -- as the port names them
+        """Nothing to do."""
+        return ""
+
+    def let_go(self) -> None:
+        """Nothing to do."""
 
     def read_log(self, stream: str, offset: int, limit: int) -> bytes:  # noqa: ARG002 -- as the port names them
         """No output."""

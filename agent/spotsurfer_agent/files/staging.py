@@ -61,20 +61,21 @@ def place_inputs(store: FileStore, spec: Spec, scratch: str) -> None:
         root_fs.make_folder(folder)
         free = os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize
         if wanted > free:
-            raise FilesError("input", _full(wanted, free))
+            raise FilesError("input", full_disk(wanted, free))
         for path, size in sorted(spec.inputs.items()):
             target = folder / safe(path, "input")
             root_fs.make_folder(target.parent)
-            got = store.get_file(object_keys.input_key(spec.job, path), target)
+            got = store.get_file(object_keys.input_key(spec.array or spec.job, path), target)
             if got != size:
                 what = "is not in the store" if got is None else f"has {got} bytes in the store"
                 raise FilesError("input", f"input {path} {what}, {size} bytes were submitted: submit the job again")
             target.chmod(spec.input_modes.get(path, 0o644) & 0o777)
     except OSError as e:
-        raise FilesError("input", _full(wanted, 0) if e.errno in FULL else f"the inputs can't be placed: {e}") from e
+        raise FilesError("input", full_disk(wanted, 0) if e.errno in FULL else f"the inputs can't be placed: {e}") from e
 
 
-def _full(wanted: int, free: int) -> str:
+def full_disk(wanted: int, free: int) -> str:
+    """What is said of a disk that is too small for what was sent along."""
     return f"the machine's disk is full: the inputs take {wanted} bytes, {free} are free: ask for a larger disk"
 
 
@@ -124,10 +125,12 @@ def find(spec: Spec, scratch: str) -> Found:
             found.missing.append(pattern)
         for file in matched:
             name = file.relative_to(folder).as_posix()
+            if name.startswith(object_keys.HOME_RESULTS):
+                continue
             if file not in plain:
-                found.skipped.append(_shown(name))
-            elif not _nameable(name):
-                found.unnamed.append(_shown(name))
+                found.skipped.append(shown(name))
+            elif not is_nameable(name):
+                found.unnamed.append(shown(name))
             else:
                 found.files[name] = file
     return found
@@ -230,7 +233,8 @@ def _plain(file: Path, root: Path) -> bool:
     return real.is_relative_to(root) and real.is_file()
 
 
-def _nameable(name: str) -> bool:
+def is_nameable(name: str) -> bool:
+    """Whether a key can hold it: UTF-8 that can be printed."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -238,5 +242,6 @@ def _nameable(name: str) -> bool:
     return name.isprintable()
 
 
-def _shown(name: str) -> str:
+def shown(name: str) -> str:
+    """The name as text that can be stored."""
     return name.encode(errors="backslashreplace").decode()

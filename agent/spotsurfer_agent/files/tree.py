@@ -11,7 +11,7 @@ import dataclasses
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -233,6 +233,52 @@ def make_empty(root: Path, path: str, uid: int, gid: int) -> None:
         os.close(top)
 
 
+def open_below(root: Path, path: str, flags: int) -> int:
+    """A descriptor of a file below `root`; no link is followed. Raises UnsafePath, OSError."""
+    top = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        with _parent(top, path) as (folder, name):
+            return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    finally:
+        os.close(top)
+
+
+def open_known(root: Path, e: Entry) -> int:
+    """A descriptor for writing of the file that has this entry's path and number. Raises UnsafePath, OSError."""
+    fd = open_below(root, e.path, os.O_WRONLY)
+    if os.fstat(fd).st_ino != e.inode:
+        os.close(fd)
+        raise OSError(0, f"{e.path} was replaced by another file a moment ago")
+    return fd
+
+
+def refill(root: Path, entries: Iterable[Entry], table: list[Stored], source: Reader, *, anew: bool) -> None:
+    """Give files below `root` their content, owners and times: those that are there, or made `anew` in place of any.
+
+    Raises UnsafePath, BadChunk, StoreError and OSError.
+    """
+    with contextlib.ExitStack() as stack:
+        fresh = list[tuple[int, str, str]]()
+        with Pool() as pool:
+            for e in entries:
+                if anew:
+                    above, _, name = e.path.rpartition("/")
+                    making = f".{name}.making"
+                    folder = open_below(root, above, os.O_RDONLY | os.O_DIRECTORY)
+                    stack.callback(os.close, folder)
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(making, dir_fd=folder)
+                    file = _make(e, folder, making)
+                    fresh.append((folder, making, name))
+                else:
+                    file = _File(e, open_known(root, e))
+                    file.empty()
+                if file is not None:
+                    file.fill(pool, source, table)
+        for folder, making, name in fresh:
+            os.rename(making, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
 def _dress_folder(e: Entry, folder: int, name: str) -> None:
     fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
@@ -383,6 +429,10 @@ class _File:
     def __del__(self) -> None:
         if self._fd >= 0:  # pieces were given up
             os.close(self._fd)
+
+    def empty(self) -> None:
+        """Drop what is in it."""
+        os.ftruncate(self._fd, 0)
 
     def fill(self, pool: Pool, source: Reader, table: list[Stored]) -> None:
         """Hand the file's chunks to the pool."""

@@ -10,6 +10,7 @@ of the machine that is no job's choice (DOOR): a job can't take the place of wha
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import socket
@@ -222,6 +223,11 @@ _OTHERS = re.compile(r"[^a-z0-9-]+")
 def hostname_of(job: str) -> str:
     """The hostname of the job with this id."""
     return _OTHERS.sub("-", job.lower())[:LENGTH_MAX].strip("-") or "job"
+
+
+def machine_id_of(host: str) -> str:
+    """Text of the `/etc/machine-id` of the job with this hostname: the same on every machine, and no machine's."""
+    return hashlib.sha256(f"spotsurfer/{host}".encode()).hexdigest()[:32] + "\n"
 
 
 def take_hostname(name: str) -> None:

@@ -117,6 +117,7 @@ DISKS = frozenset(
 NAMES = "names"  # folder of the job: what its programs look names up in, written anew on each machine
 NAME_FILES = ("hosts", "resolv.conf")  # a job with the machine's root gets the first alone
 HOSTS = "/etc/hosts"
+MACHINE_ID = "/etc/machine-id"  # the job's own: the machine's changes with each move
 # Never carried: they belong to the machine, not to the programs on it.
 OWN = ("/boot", "/dev", "/proc", "/run", "/snap", "/sys", "/tmp", "/var/tmp")  # noqa: S108
 
@@ -197,13 +198,14 @@ def _of_machine(base: str) -> tuple[list[Mount], list[Mount]]:
     disks = [
         Mount("disk" + point.replace("/", "-"), point, point, True) for point in carried(table, base) if Path(point).is_dir()
     ]
-    own = [Mount("hosts", f"{base}/job/{NAMES}/hosts", HOSTS, True)] if has_hosts() else []
+    files = (HOSTS, MACHINE_ID)
+    own = [Mount(Path(f).name, f"{base}/job/{NAMES}/{Path(f).name}", f, True) for f in files if has(f)]
     return [*disks, *own], [RUN]
 
 
-def has_hosts() -> bool:
+def has(file: str) -> bool:
     """Whether the machine has a file to mount one on; through a link CRIU would see it elsewhere than we say."""
-    return Path(HOSTS).is_file() and not Path(HOSTS).is_symlink()
+    return Path(file).is_file() and not Path(file).is_symlink()
 
 
 def _of_image(base: str, scratch: str) -> tuple[list[Mount], list[Mount]]:

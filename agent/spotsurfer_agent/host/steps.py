@@ -51,11 +51,16 @@ def at(spec: Spec, number: int, runs: Sequence[StepRun] = ()) -> Spec:
     [app] speaks of the step `main`: no other one is told to save itself.
     """
     step, before = steps_of(spec)[number], [run for run in runs if run.number < number]
-    environment = {"SPOTSURFER_STEP": step.name, **spec.environment}
+    environment = {"SPOTSURFER_STEP": step.name, **of_task(spec), **spec.environment}
     if before:
         environment["SPOTSURFER_EXIT_CODE"] = str(exit_code(before) or 0)  # for a step that runs whatever happened
     app = spec.app if not spec.steps or step.name == MAIN else None
     return dataclasses.replace(spec, command=step.command, environment=environment, app=app, step=number)
+
+
+def of_task(spec: Spec) -> dict[str, str]:
+    """Variables that tell a task of an array which one it is."""
+    return {"SPOTSURFER_ARRAY_ID": spec.array, "SPOTSURFER_TASK": str(spec.task)} if spec.array else {}
 
 
 def again(spec: Spec) -> Spec:

@@ -7,6 +7,9 @@ import fcntl
 import os
 from pathlib import Path
 
+import numpy as np
+
+BLOCK_BYTES = 256 << 10  # compared at a time
 PIECE_BYTES = 1 << 20  # of a copy that goes through our memory
 FICLONE = 0x40049409  # ioctl_ficlone(2)
 CANNOT = frozenset({errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.EXDEV, errno.ENOSYS, errno.EPERM})  # another way may do
@@ -26,6 +29,25 @@ def copy(source: int, target: Path) -> None:
     try:
         if not _shared(source, into):
             _by_data(source, into)
+    finally:
+        os.close(into)
+
+
+def update(source: int, target: Path) -> None:
+    """Make an earlier copy equal to its source again. What is equal is only read, which is much faster. Raises as `copy`."""
+    size = os.fstat(source).st_size
+    into = os.open(target, os.O_RDWR | os.O_CLOEXEC)
+    theirs, ours = (memoryview(bytearray(BLOCK_BYTES)) for _ in range(2))
+    one, other = (np.frombuffer(block, dtype=np.uint8) for block in (theirs, ours))
+    try:
+        os.ftruncate(into, size)
+        for at in range(0, size, BLOCK_BYTES):
+            count = min(BLOCK_BYTES, size - at)
+            for fd, block in ((source, theirs), (into, ours)):
+                if os.preadv(fd, [block[:count]], at) != count:
+                    raise ShortFile(0, "a file became shorter while it was copied")
+            if not np.array_equal(one[:count], other[:count]):
+                os.pwrite(into, theirs[:count], at)
     finally:
         os.close(into)
 

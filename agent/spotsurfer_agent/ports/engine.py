@@ -15,13 +15,15 @@ from spotsurfer_wire.store.port import StoreError
 from spotsurfer_agent.files.staging import FULL
 from spotsurfer_agent.host.shim_protocol import ShimGone
 
+WRITES_TOLD = 100
+
 
 class EngineError(Exception):
     """One sentence for the user.
 
     `kind` is "start", "user" (the job's user is unknown there), "save", "restore" (the image is to blame), "store" (no answer
     during a restore), "refused" (facts forbid it, and nothing was touched; or the machine failed at a restore: another one may
-    do) or "image" (the job's container image can't be used anywhere).
+    do), "image" (the job's container image can't be used anywhere) or "input" (nor can its files on shared file systems).
     """
 
     def __init__(self, kind: str, sentence: str) -> None:
@@ -83,6 +85,14 @@ class Protection:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedNews:
+    """What is known of the job's files on shared file systems."""
+
+    writes: tuple[str, ...] = ()  # that it had open for writing at the last look: source and path, `WRITES_TOLD` at most
+    brought_back: str = ""  # what its restore did with them, in one sentence; empty = nothing
+
+
+@dataclass(frozen=True, slots=True)
 class SaveRequest:
     """One save. `commit` creates the head entry and returns whether it is ours; it is called when all else is durable.
 
@@ -102,6 +112,7 @@ class SaveRequest:
     urgent: bool = False  # the cloud takes the machine: skip everything optional
     pressed: bool = False  # frozen because its memory was about to end: no process of it can run
     condemned: frozenset[str] = frozenset()  # chunks and packs in the store that must not be relied on
+    why: str = "save"  # for the user's command, see `host.hooks`
     steps: tuple[StepRun, ...] = ()  # of the job that began, the newest last: they become part of the manifest
 
 
@@ -131,6 +142,10 @@ class Engine(Protocol):
 
     def protection(self) -> Protection:
         """How the job is saved, as far as is known; never waits."""
+        ...
+
+    def shared(self) -> SharedNews:
+        """What is known of the job's files on shared file systems; never waits."""
         ...
 
     def look(self) -> None:
@@ -191,7 +206,11 @@ class Engine(Protocol):
         ...
 
     def restore(self, manifest: Manifest, spec: Spec) -> None:
-        """Bring files and processes back exactly. Raises EngineError("refused") before anything is touched, or ("restore")."""
+        """Bring files and processes back exactly.
+
+        Raises EngineError("refused") or ("input") before anything is touched, or ("restore"). Then the job runs, or
+        it `stands_still`.
+        """
         ...
 
     def status(self) -> Status:
@@ -206,8 +225,19 @@ class Engine(Protocol):
         """Undo `hold`. Idempotent."""
         ...
 
+    def signal(self, name: str) -> None:
+        """Send a signal ("TERM") to all processes of the job; "B:TERM" to its command alone, "S:TERM" to all others.
+
+        Raises OSError.
+        """
+        ...
+
     def unguard(self) -> None:
         """Let a job go on that was frozen because its memory was about to end, and don't stop it again. Idempotent."""
+        ...
+
+    def end(self) -> None:
+        """Kill all processes of the job; its files stay. Idempotent."""
         ...
 
     def kill(self) -> None:
@@ -221,8 +251,33 @@ class Engine(Protocol):
         """After a restart of the agent: find the shim of this machine's job, if any, and take over."""
         ...
 
+    def bring_back(self, image: Manifest) -> None:
+        """Before the job of `pending_final` goes on here: undo what another machine did to its files on shared file systems.
+
+        Raises EngineError("input") if that can't be done, ("refused"), ("restore"); StoreError if a retry may help.
+        """
+        ...
+
     def settle(self, committed: bool) -> None:
-        """Decide about `pending_final`: True kills the frozen job, False lets it run on."""
+        """Decide about `pending_final`: True kills the frozen job, False lets it run on, after `thaw` if it `stands_still`."""
+        ...
+
+    @property
+    def stands_still(self) -> bool:
+        """The job is here and goes on only after `thaw`: its user has a command for that."""
+        ...
+
+    def thaw(self, why: str, jump_seconds: float) -> str:
+        """Let a job go on that stands still. Returns why its user's command did not allow that; empty = it goes on.
+
+        It is asked once: calling again is the caller's.
+
+        `why`: see `host.hooks`; `jump_seconds`: of the wall clock, since the job's last instant.
+        """
+        ...
+
+    def let_go(self) -> None:
+        """Let a job go on that stands still, without asking. Raises ShimGone."""
         ...
 
     def read_log(self, stream: str, offset: int, limit: int) -> bytes:

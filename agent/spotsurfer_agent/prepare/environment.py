@@ -19,6 +19,7 @@ from spotsurfer_wire.store.port import ObjectStore
 
 from spotsurfer_agent.files import tree
 from spotsurfer_agent.host import launch, network, root_fs, shim_protocol
+from spotsurfer_agent.prepare import home_mount
 from spotsurfer_agent.prepare.images import cache, cdi
 from spotsurfer_agent.prepare.images.cache import Images, Root
 from spotsurfer_agent.prepare.inputs import delivery
@@ -176,9 +177,11 @@ class World:
         root = self.images.ready(spec, progress)
         names = self._folder / root_fs.NAMES  # for name lookups
         names.mkdir(exist_ok=True)
-        known = Path(root_fs.HOSTS).read_text(errors="surrogateescape") if root is None and root_fs.has_hosts() else HOSTS
+        there = root is None and root_fs.has(root_fs.HOSTS)
+        known = Path(root_fs.HOSTS).read_text(errors="surrogateescape") if there else HOSTS
         hosts = network.hosts_file(known, (self.host, host))
-        for name, text in (("hosts", hosts), ("resolv.conf", root_fs.resolver())):
+        own_id = network.machine_id_of(host or self.host)
+        for name, text in (("hosts", hosts), ("resolv.conf", root_fs.resolver()), ("machine-id", own_id)):
             (names / name).write_text(text, errors="surrogateescape")
             (names / name).chmod(0o644)  # for the job's user, too
         return root
@@ -189,6 +192,7 @@ class World:
         `host`: the host name inside an image; for a copy of a job it is the name of the original job.
         """
         root, extra = self.prepare(spec, host=host), self.brought(spec)
+        home_mount.make_points(spec, self._base)
         shim_protocol.write_durably(self._folder / MOUNTS, {"mounts": [asdict(m) for m in extra]})
         if root is None:
             (self._folder / FILE).unlink(missing_ok=True)
@@ -210,7 +214,8 @@ class World:
     def brought(self, spec: Spec | None = None) -> list[root_fs.Mount]:
         """The mounts for inputs and shared file systems, of the running job or of one to come."""
         if spec is not None:
-            return [*delivery.input_mounts(spec, str(self._base)), *self._devices(spec).mounts]
+            base = str(self._base)
+            return [*delivery.input_mounts(spec, base), *home_mount.mounts(spec, base), *self._devices(spec).mounts]
         told = shim_protocol.read_json(self._folder / MOUNTS) or {}
         return [root_fs.Mount(**m) for m in told.get("mounts", [])]
 
@@ -267,7 +272,9 @@ class World:
         """How the command begins; makes its folder below the scratch. Raises OSError, UnsafePath."""
         own = "work" if spec.folder in ("", ".") else "work/" + "/".join(tree.parts(spec.folder))
         root_fs.make_folder(scratch / own)
-        folder, root, account = f"{self._base}/{own}", self.root, self.account(spec)
+        home_mount.make_inner_point(spec, scratch)
+        top = f"{self._base}/{own}" if not spec.home else spec.home + own.removeprefix("work")
+        folder, root, account = top, self.root, self.account(spec)
         if root is None:
             return Beginning(list(spec.command), folder, account)
         root_fs.make_folder(scratch / "run")
@@ -275,7 +282,7 @@ class World:
         if not words:
             raise OSError(0, f"the image {spec.image} names no program: add command to the job file")
         # A job that names files begins in its own folder; else the program begins in its image's working folder.
-        speaks = spec.inputs or spec.fetches or spec.outputs or spec.folder not in ("", ".")
+        speaks = spec.home or spec.inputs or spec.fetches or spec.outputs or spec.folder not in ("", ".")
         there = folder if speaks or not root.config.folder else os.path.normpath("/" + root.config.folder.lstrip("/"))
         devices = self._devices(spec)
         cdi.lay_links(devices, scratch / "run")

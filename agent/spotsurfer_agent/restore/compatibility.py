@@ -308,8 +308,9 @@ def _same(theirs: str, ours: str) -> bool:
 
 
 def _same_mounts(theirs: str, ours: str) -> bool:
-    """Compare mounts; older images lack the mount for the host name."""
-    return set(ours.split()) - {root_fs.HOSTS} == set(theirs.split()) - {root_fs.HOSTS} and _within(theirs, ours)
+    """Compare mounts; older images lack those for the names of host and machine."""
+    later = {root_fs.HOSTS, root_fs.MACHINE_ID}
+    return set(ours.split()) - later == set(theirs.split()) - later and _within(theirs, ours)
 
 
 def _within(theirs: str, ours: str) -> bool:

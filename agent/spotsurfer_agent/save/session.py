@@ -49,6 +49,7 @@ from spotsurfer_agent.save.known_files import KnownFiles, await_listings
 from spotsurfer_agent.save.memory_reserve import Reserve
 from spotsurfer_agent.save.pages import Pages
 from spotsurfer_agent.save.precopy import Copied
+from spotsurfer_agent.save.shared_writes import Caught, SharedWrites
 
 
 class Device:
@@ -112,6 +113,7 @@ class SavePlace:
     bases: Bases
     limits: Limits
     memory_bytes: int  # that a save may hold; 0 = half of what is free
+    shared: SharedWrites
     device: Device = NO_DEVICE
 
 
@@ -163,6 +165,7 @@ class Instant:
     pipes: dict[str, str]
     at_ns: int
     known: KnownFiles
+    shared: Caught
 
 
 class Saving:
@@ -296,7 +299,8 @@ class Saving:
         """Bring files to the disk, and copy those ahead that can't be snapshotted."""
         self._request.progress("sync")
         scratch, began = self._at.scratch, time.monotonic()
-        scratch.sync()
+        self._at.shared.ahead(self._at.cgroup.pids, self._at.mounts, copies=not self._request.final)
+        scratch.sync()  # with these copies: they would be written back in the freeze
         self._sync_seconds = time.monotonic() - began
         if not self._request.final:
             self._request.progress("files")
@@ -382,7 +386,8 @@ class Saving:
         facts |= at.device.facts() | compatibility.host(pids) | known.facts
         facts |= compatibility.files(pids, str(at.base), at.place, shared_file_systems.written(at.mounts))
         cpu = at.cgroup.used_since(before["cpu_baseline"]) + self._request.cpu_seconds_before
-        return Instant(frozen["log"], cpu, facts, capture, before["pipes"], at.scratch.now_ns(), known)
+        shared = at.shared.catch(pids, at.mounts, self._base.known, stays=self._request.final)
+        return Instant(frozen["log"], cpu, facts, capture, before["pipes"], at.scratch.now_ns(), known, shared)
 
     def _all_there(self, got: int) -> None:
         """Compare the image with what the kernel says of the processes, which stand still: CRIU must not have missed memory.
@@ -423,12 +428,17 @@ class Saving:
             kept = sender.begin(capture.entries, capture.where, capture.known)
         finally:
             capture.drop()
+        caught = instant.shared
+        elsewhere = sender.begin(caught.kept(), lambda e: caught.places[e.path], caught.known)
+        at.shared.settle(at.mounts)
         intake.pages.finish()
         self._prints = intake.pages.prints()
         prints = [sender.begin_bytes(kept_as(name), data) for name, data in self._prints]
         self._writer.flush()
         scratch = instant.known.marked(kept(), positions)
         at.scratch.remember(capture, scratch, self._writer.table, instant.at_ns)
+        shared = caught.filled(elsewhere())
+        at.shared.remember(caught, shared, self._writer.table)
         images = sorted([*small(), *intake.pages.entries(), *(entry() for entry in prints)], key=lambda e: e.path)
         return Manifest(
             id=r.checkpoint,
@@ -444,12 +454,13 @@ class Saving:
             init_pipes=instant.pipes,
             cpu_seconds=instant.cpu_seconds,
             frozen_seconds=self._frozen_seconds,
-            image_bytes=sum(e.extents.bytes for e in (*images, *scratch)),
+            image_bytes=sum(e.extents.bytes for e in (*images, *scratch, *(x.entry for x in shared))),
             at=clock.utc_text(),
             base=r.base,
             chunks=self._writer.table.rows,
             lineage=at.keys.lineage,
             steps=list(r.steps),
+            shared=shared,
         )
 
     def _create_manifest(self, image: Manifest) -> None:

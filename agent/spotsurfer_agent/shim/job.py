@@ -50,7 +50,7 @@ class Job:
         unwatch: Callable[[int], None],
     ) -> None:
         self._folder, self._send = folder, send
-        self._phase = IDLE
+        self._phase, self._firm = IDLE, False
         self._root_pid, self._cpu_baseline, self._held, self._stays, self._killed, self._step = 0, 0.0, False, False, False, 0
         self._output = Output(watch, unwatch, self._write_exit)
         self._exit_code: int | None = None  # of the command: it counts once it is on disk, after all that was printed
@@ -75,7 +75,7 @@ class Job:
             "end_restore": self.end_restore,
             "hold": lambda _o, _r: self.hold(),
             "release": lambda _o, _r: self.release(),
-            "stay": lambda _o, r: self.stay(bool(r["on"])),
+            "stay": lambda _o, r: self.stay(bool(r["on"]), firm=bool(r.get("firm"))),
             "lead": lambda o, _r: self._guard.lead(o),
             "unguard": lambda _o, _r: self.unguard(),
             "kill": lambda _o, _r: self.kill(),
@@ -98,6 +98,7 @@ class Job:
             "exit_code": self._exit_code,
             "step": self._step,
             "held": self._held,
+            "stays": self._firm,
             "pressed": self._guard.pressed,
             "root_pid": self._root_pid,
             "log": self._output.positions(),
@@ -189,9 +190,12 @@ class Job:
             self._settle_freezer()
         return {}
 
-    def stay(self, on: bool) -> Reply:
-        """Stand still until told otherwise, after a dump too: others hold its threads. Answers whether `hold` keeps it so."""
-        self._stays = on
+    def stay(self, on: bool, *, firm: bool = False) -> Reply:
+        """Stand still until told otherwise, after a dump too: others hold its threads. Answers whether `hold` keeps it so.
+
+        `firm`: not even for the moment in which CRIU lets go of it.
+        """
+        self._stays, self._firm = on, on and firm
         return {**self._settle(), "held": self._held}
 
     def kill(self) -> Reply:
@@ -313,7 +317,7 @@ class Job:
         if self._cgroup is not None:
             self._cpu_baseline = self._cgroup.cpu_seconds()  # so far it was CRIU that worked
             if r is not None and r.stays:
-                self._stays = True
+                self._stays = self._firm = True
                 criu_runs.step_out_and_freeze(self._cgroup, r.stays)
             self._gate.answer(True)
 
@@ -338,9 +342,9 @@ class Job:
         if d.final and good:
             self._killed = True
             self._kill_tree()
-        elif self._stays and self._cgroup is not None:
+        elif self._stays and not self._firm and self._cgroup is not None:
             self._cgroup.thaw()  # CRIU has it in its hands, and freezes it again when it lets go
-        elif not self._broken:  # else it runs once CRIU, which still holds its threads, has ended
+        elif not (self._broken or self._firm):  # else it runs once CRIU, which still holds its threads, has ended
             self._settle_freezer()
         self._gate.answer(good)
 

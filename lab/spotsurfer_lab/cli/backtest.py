@@ -292,7 +292,7 @@ EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
     size: (
         "spotsurfer backtest size --usage U.csv.gz --scale-memory 60GiB --scale-cores 8 --hours 24 --move-seconds 60 "
         "--types 'c6i.*,m6i.*,r6i.*' --request r6i.4xlarge --json",
-        "spotsurfer backtest size --usage U.csv --types 'm6i.*' --request m6i.xlarge --set surf.stretch=true",
+        "spotsurfer backtest size --usage U.csv --types 'm6i.*' --request m6i.xlarge --set surf.stretch=1.3",
         "spotsurfer backtest size --usage today.csv --history yesterday.csv --types 'r6i.*' --request r6i.2xlarge "
         "--html run.html",
     ),

@@ -208,9 +208,9 @@ class AwsProvider:
         """Whether a session's policy has room for them; its length does not depend on the attempt."""
         store_access.session_policy(self._host.store_url, self._settings.partition, job, 1, inputs)
 
-    def credentials(self, job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
+    def credentials(self, job: str, attempt: int, inputs: Sequence[str], home: str = "") -> Credentials:
         """A session of the job role, limited to this attempt."""
-        policy = store_access.session_policy(self._host.store_url, self._settings.partition, job, attempt, inputs)
+        policy = store_access.session_policy(self._host.store_url, self._settings.partition, job, attempt, inputs, home)
         with calling("AssumeRole"):
             given = self._aws.sts.assume_role(
                 RoleArn=self._settings.job_role_arn,

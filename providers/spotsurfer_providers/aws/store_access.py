@@ -82,8 +82,8 @@ _TAIL_LETTERS = 8  # of a job's id, which denials match: more than its six rando
 _ANY = "*"
 
 
-def session_policy(url: str, partition: str, job: str, attempt: int, inputs: Sequence[str]) -> str:
-    """The policy of one attempt, as JSON that STS takes.
+def session_policy(url: str, partition: str, job: str, attempt: int, inputs: Sequence[str], home: str = "") -> str:
+    """The policy of one attempt, as JSON that STS takes; `home`: the scope of the folder that the job works in.
 
     Inputs that would make it too long are generalized as far as needed: to common beginnings of their addresses, at last to
     whole buckets, all of which may be listed. The job role bounds them anyway. None of them opens anything of the store. Raises
@@ -92,8 +92,9 @@ def session_policy(url: str, partition: str, job: str, attempt: int, inputs: Seq
     bucket, prefix = bucket_and_prefix(url, SCHEMES)
     read = reads(inputs, "s3", OwnStore(url))
     arn = f"arn:{partition}:s3:::"
-    own = _own(arn, f"{bucket}/{prefix}", job, object_keys.rights_of_attempt(job, attempt))
-    texts = [_policy(arn, own, *wider) for wider in _ever_wider(read, bucket, prefix)]
+    rights = object_keys.rights_of_attempt(job, attempt, home)
+    own, folder = _own(arn, f"{bucket}/{prefix}", job, rights), [(bucket, prefix + key) for key in rights.read]
+    texts = [_policy(arn, own, listed, [*wider, *folder]) for listed, wider in _ever_wider(read, bucket, prefix)]
     for text in texts:
         if len(text) <= POLICY_CHARACTERS_MAX:
             return text

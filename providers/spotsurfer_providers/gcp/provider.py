@@ -326,9 +326,9 @@ class GcpProvider:
         """Whether a token's boundary has room for them, whatever the attempt."""
         store_access.boundary(self._host.store_url, job, 1, inputs)
 
-    def credentials(self, job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
+    def credentials(self, job: str, attempt: int, inputs: Sequence[str], home: str = "") -> Credentials:
         """A token of the job account, limited to this attempt."""
-        options = store_access.boundary(self._host.store_url, job, attempt, inputs)
+        options = store_access.boundary(self._host.store_url, job, attempt, inputs, home)
         with calling("generateAccessToken"):
             token, seconds = self._gcp.token(self._settings.job_account, options, TOKEN_SECONDS)
         return Credentials({"token": token}, self._host.clock.now() + timedelta(seconds=seconds))

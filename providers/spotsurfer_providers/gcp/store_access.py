@@ -94,8 +94,8 @@ _ANY = "*"
 Rule = dict[str, Any]
 
 
-def boundary(url: str, job: str, attempt: int, inputs: Sequence[str]) -> dict[str, Any]:
-    """What the security token service takes as `options`, for one attempt.
+def boundary(url: str, job: str, attempt: int, inputs: Sequence[str], home: str = "") -> dict[str, Any]:
+    """What the security token service takes as `options`, for one attempt; `home`: the scope of the folder it works in.
 
     Inputs for which there is no room are generalized as far as needed: to common beginnings of their addresses, at last to
     whole buckets. The account of the job bounds them anyway. None of them opens anything of the store. Raises Invalid if there
@@ -103,7 +103,7 @@ def boundary(url: str, job: str, attempt: int, inputs: Sequence[str]) -> dict[st
     """
     bucket, prefix = bucket_and_prefix(url, SCHEMES)
     read = reads(inputs, "gs", OwnStore(url))
-    own = _own(bucket, prefix, object_keys.rights_of_attempt(job, attempt))
+    own = _own(bucket, prefix, object_keys.rights_of_attempt(job, attempt, home))
     summed = summed_up(read, bucket, prefix)
     whole = sorted({(name, key if name == bucket else _ANY) for name, key in summed})
     made = [{"accessBoundaryRules": [*own, *_reading(wanted, bucket)]} for wanted in (read, summed, whole)]
@@ -158,7 +158,7 @@ def _own(bucket: str, prefix: str, rights: KeyRights) -> list[Rule]:
     names = sorted({key.rpartition("/")[2] for key in rights.controllers} - {"*"})
     not_ours = _any([*folders, *(f'resource.name.endsWith("/{name}")' for name in names)])
     return [
-        _rule(bucket, (LIST, READ), _any([_bucket(bucket), *once])),
+        _rule(bucket, (LIST, READ), _any([_bucket(bucket), *once, *named(rights.read)])),
         _rule(bucket, (CREATE,), f"({_any(once)}) && !({not_ours})"),
         _rule(bucket, (REPLACE,), _any(named(replaced))),
     ]

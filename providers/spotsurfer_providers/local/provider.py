@@ -61,7 +61,9 @@ class LocalProvider:
     witness = None  # its metadata service informs a box's agent, and nothing else does
 
     def __init__(self, settings: LocalSettings, host: ProviderHost) -> None:
-        _check_buckets(settings.buckets, [host.data_dir, *([Path(root)] if (root := _store_root(host.store_url)) else [])])
+        own = [host.data_dir, *([Path(root)] if (root := _store_root(host.store_url)) else [])]
+        _check_buckets("buckets", settings.buckets, own)
+        _check_buckets("folders", settings.folders, own)
         self._settings = settings
         self._host = host
         self._home = Home(host.data_dir)
@@ -148,6 +150,7 @@ class LocalProvider:
             store_root=_store_root(self._host.store_url) if job_and_attempt(plan.tags) else None,
             scenario=None if path is None else str(path),
             buckets=dict(settings.buckets),
+            folders=dict(settings.folders),
             sockets=dict(settings.sockets),
             root=settings.root or "",
             runtimes=settings.runtimes or "",
@@ -225,9 +228,11 @@ class LocalProvider:
     def check_inputs(self, job: str, inputs: Sequence[str]) -> None:
         """Boxes get no credentials, so no inputs are too many."""
 
-    def credentials(self, job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
+    def credentials(self, job: str, attempt: int, inputs: Sequence[str], home: str = "") -> Credentials:
         """A box's link to the gateway is its credential, so nothing needs renewal."""
-        raise ProviderError(f"boxes get no credentials: {job}.{attempt} asked, with {len(inputs)} inputs")
+        raise ProviderError(
+            f"boxes get no credentials: {job}.{attempt} asked, with {len(inputs)} inputs{' and a folder' * bool(home)}"
+        )
 
     def _seconds(self, now: datetime) -> float:
         """Seconds since the scenario's epoch, which the first call sets."""
@@ -256,14 +261,14 @@ def _box_id(token: str) -> str:
     return f"box-{part}"
 
 
-def _check_buckets(buckets: Mapping[str, str], own: Sequence[Path]) -> None:
+def _check_buckets(key: str, buckets: Mapping[str, str], own: Sequence[Path]) -> None:
     """Jobs may read all of a bucket, so it must not hold the controller's own folders. Raises ConfigError."""
     for name, folder in buckets.items():
         for other in own:
             one, two = Path(folder).resolve(), other.resolve()
             if one.is_relative_to(two) or two.is_relative_to(one):
                 raise ConfigError(
-                    f"provider.local.buckets.{name} is {folder}, and {other} is the controller's own: jobs could read what it "
+                    f"provider.local.{key}.{name} is {folder}, and {other} is the controller's own: jobs could read what it "
                     "keeps there of others, and its keys; name a folder beside it"
                 )
 

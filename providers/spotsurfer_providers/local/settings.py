@@ -36,6 +36,9 @@ class LocalSettings:
     instances_max: int = 16
     sockets: dict[str, str] = field(default_factory=dict)  # port of 10.77.0.1 -> Unix socket of the host that it leads to
     buckets: dict[str, str] = field(default_factory=dict)  # name -> folder of the host: s3://name/… for inputs of jobs
+    folders: dict[str, str] = field(
+        default_factory=dict
+    )  # name -> folder of the host: all boxes see it, see `rootfs.FOLDERS_AT`
     runtimes: str | None = None  # folder of unpacked runtimes of the agent, named by SHA-256, that boxes find in place
     root: str | None = None  # folder of an unpacked system, as debootstrap makes it, as the root of boxes instead of the host's
     clock_offset_seconds_max: int = 90 * 86400  # machines differ in uptime: each box by another amount, up to this
@@ -70,7 +73,8 @@ def read_settings(table: Mapping[str, object]) -> LocalSettings:
         if not good:
             raise ConfigError(f"provider.local.{key} must be {must}")
     _check_pools(settings)
-    _check_buckets(settings.buckets)
+    _check_buckets(settings.buckets, "buckets")
+    _check_buckets(settings.folders, "folders")
     _check_sockets(settings.sockets)
     _check_root(settings.root)
     _check_runtimes(settings.runtimes)
@@ -104,14 +108,14 @@ def _check_sockets(sockets: Mapping[str, object]) -> None:
             raise ConfigError(f"provider.local.sockets.{port} is {path!r}; it must be the absolute path of a Unix socket")
 
 
-def _check_buckets(buckets: Mapping[str, object]) -> None:
+def _check_buckets(buckets: Mapping[str, object], key: str) -> None:
     for name, folder in buckets.items():
         if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{2,62}", name) or name == BUCKET:
             raise ConfigError(
-                f"provider.local.buckets has {name!r}: a name has 3 to 63 small letters, digits, .-, and is not {BUCKET!r}"
+                f"provider.local.{key} has {name!r}: a name has 3 to 63 small letters, digits, .-, and is not {BUCKET!r}"
             )
         if not isinstance(folder, str) or not Path(folder).is_absolute() or not Path(folder).is_dir():
-            raise ConfigError(f"provider.local.buckets.{name} is {folder!r}; it must be the absolute path of a folder")
+            raise ConfigError(f"provider.local.{key}.{name} is {folder!r}; it must be the absolute path of a folder")
 
 
 def _check_pools(settings: LocalSettings) -> None:

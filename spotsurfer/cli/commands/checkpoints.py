@@ -113,5 +113,6 @@ def rehearse(job: JobArgument) -> None:
                 f"{done['watched_seconds']:.1f} s: {done['cpu_seconds']:.2f} s of CPU, {done['printed_bytes']} bytes printed",
             ),
             ("memory", size(done["memory_bytes"])),
+            *([("shared", done["brought_back"])] if done.get("brought_back") else []),
         ]
     )

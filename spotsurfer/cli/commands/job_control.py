@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from spotsurfer.cli import follow
+from spotsurfer.cli import array_lines, follow
 from spotsurfer.cli.common import SESSION, JobArgument, Wait, examples, known_jobs, timeout_seconds
 from spotsurfer.cli.follow import current
 from spotsurfer.cli.printing import complain, confirm, is_json, put_json, say, tell
@@ -53,6 +53,8 @@ def add(app: typer.Typer) -> None:
             "spotsurfer move assembly-3f9a1c --to r6i.xlarge --market on-demand --wait",
         )
     )(move)
+    app.command(epilog=examples("spotsurfer signal assembly-3f9a1c USR1"))(signal)
+    app.command(epilog=examples("spotsurfer wait assembly-3f9a1c", "spotsurfer wait sweep-3fa1b2 --timeout 2h"))(wait)
     suspends = ("spotsurfer suspend assembly-3f9a1c --wait", "spotsurfer suspend --tag run=7", "spotsurfer suspend --all")
     app.command(epilog=examples(*suspends))(suspend)
     resumes = (
@@ -147,6 +149,31 @@ def _moved(job: Json, moments: list[Json], number: int) -> str | None:
     return None
 
 
+def signal(
+    job: JobArgument,
+    name: Annotated[
+        str,
+        typer.Argument(metavar="SIGNAL", help="Like USR1; B:USR1: its command alone, S:USR1: all others.", show_default=False),
+    ],
+) -> None:
+    """Send a signal to the processes of a job that runs."""
+    answer = SESSION.client().post(job_path(job, "signal"), {"signal": name.removeprefix("SIG")})
+    say({"job": job, **answer}, f"{job} is sent SIG{name.removeprefix('SIG')}.")
+
+
+def wait(
+    job: JobArgument,
+    timeout: Annotated[str | None, typer.Option("--timeout", help="Give up after so long; the job goes on.")] = None,
+) -> None:
+    """Wait until a job, or all tasks of an array, have ended; 16 if one failed, 41 if it is held."""
+    client, limit = SESSION.client(), None if timeout is None else timeout_seconds(timeout)
+    found = client.get(job_path(job))
+    several = found["array"] and job != found["id"]
+    end = follow.until_all_ended(client, found["array"], limit) if several else follow.until_ended(client, found["id"], limit)
+    put_json(end)
+    follow.verdict(end)
+
+
 def suspend(  # noqa: PLR0913 - one parameter an option
     jobs: Jobs = None,
     *,
@@ -165,6 +192,9 @@ def suspend(  # noqa: PLR0913 - one parameter an option
 
 def _suspend(client: Client, job: str, limit_seconds: float | None) -> tuple[Json, str]:
     """The answer and a sentence about it; waits unless there is no limit."""
+    if (tasks := _of_tasks(client, job, "hold", limit_seconds)) is not None:
+        until = f"held until `spotsurfer resume {tasks['job']}`"
+        return tasks, f"{tasks['job']}: all that have not ended will be saved, and are {until}."
     job, before = _known(client, job)
     answer = client.post(job_path(job, "hold"))
     until = f"held until `spotsurfer resume {answer['job']}`"
@@ -181,6 +211,16 @@ def _suspend(client: Client, job: str, limit_seconds: float | None) -> tuple[Jso
 
     kept = follow.until(client, job, look, limit_seconds, before)
     return {**answer, "state": "held", "checkpoint": kept}, f"{answer['job']} is saved at {kept} and {until}."
+
+
+def _of_tasks(client: Client, job: str, order: str, limit_seconds: float | None) -> Json | None:
+    """The answer to an order to several tasks of an array; None if `job` means one job. Raises UsageError for --wait."""
+    found = client.get(job_path(job))
+    if not found["array"] or job == found["id"]:
+        return None
+    if limit_seconds is not None:
+        raise UsageError(f"{job} are tasks of an array: --wait waits for one job.")
+    return client.post(job_path(job, order))
 
 
 def resume(  # noqa: PLR0913 - one parameter an option
@@ -218,6 +258,8 @@ def resume(  # noqa: PLR0913 - one parameter an option
 
 def _resume(client: Client, job: str, origin: str | None, limit_seconds: float | None) -> tuple[Json, str]:
     """The answer and a sentence about it; waits unless there is no limit."""
+    if origin is None and (tasks := _of_tasks(client, job, "resume", limit_seconds)) is not None:
+        return tasks, f"{tasks['job']}: all that were suspended go on as soon as they have machines."
     job, before = _known(client, job)
     old = len(client.get(job_path(job))["attempts"])
     if origin is not None:
@@ -319,10 +361,13 @@ def _chosen(
         raise UsageError("Name jobs, or say --all, or which: --tag name=value, --owner, --project.")
     if jobs:
         return list(dict.fromkeys(jobs))
-    found = SESSION.client().get(
-        "/v1/jobs", ended=False, tag=list(those.tags or []), owner=those.owner, project=those.project, **which
-    )["jobs"]
-    return [str(job["id"]) for job in found if job["wish"] in wishes]
+    client, whole = SESSION.client(), not those.tags  # tasks of an array may differ in their tags, and in nothing else
+    asked = {"tag": list(those.tags or []), "owner": those.owner, "project": those.project, **which}
+    found = client.get("/v1/jobs", ended=False, tasks=False if whole else None, **asked)["jobs"]
+    tasks = client.get("/v1/brief", ended=False, owner=those.owner, only_tasks=True)["jobs"] if whole else []
+    states: list[str] = which.get("state", [])  # type: ignore[assignment]
+    arrays = [{**task, "id": task["array"]} for task in array_lines.wanted(tasks, states, None, those.project)]
+    return list(dict.fromkeys(str(job["id"]) for job in (*found, *arrays) if job["wish"] in wishes))
 
 
 def _each(

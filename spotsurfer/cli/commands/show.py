@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from spotsurfer.cli import follow, printing, reasons
+from spotsurfer.cli import array_lines, follow, printing, reasons
 from spotsurfer.cli.commands.usage import lately
 from spotsurfer.cli.common import SESSION, JobArgument, Since, examples, known_jobs, moment_of
 from spotsurfer.cli.follow import current
@@ -20,7 +20,7 @@ from spotsurfer.common.units import counted, duration, size
 from spotsurfer.model.errors import UsageError
 from spotsurfer.model.job import PRIORITIES
 from spotsurfer.ports.clock import SystemClock
-from spotsurfer.web.client import Json, job_path
+from spotsurfer.web.client import Client, Json, job_path
 
 SORTS = ("age", "cost", "name", "state", "priority")  # as the controller has them
 
@@ -77,22 +77,27 @@ def list_jobs(  # noqa: PLR0913 - one parameter an option
         "owner": owner,
         "project": project,
     }
-    jobs = SESSION.client().get("/v1/jobs", **asked)["jobs"]
+    short = not (is_json() or tags)  # tasks of arrays in few lines: their tags are not among what is told of very many
+    client = SESSION.client()
+    jobs = client.get("/v1/jobs", **asked, tasks=None if not short else False)["jobs"]
     put_json(jobs)
+    found = client.get("/v1/brief", ended=not only_open, owner=owner, only_tasks=True)["jobs"] if short else []
+    tasks = array_lines.wanted(found, asked["state"], name, project)  # type: ignore[arg-type]
     if is_quiet():
-        for job in jobs:
+        for job in [*jobs, *tasks][:limit]:
             put(job["id"])
-    elif jobs:
-        _table(jobs)
+    elif jobs or tasks:
+        _table(jobs, array_lines.lines(tasks), limit)
     elif only_open or states or tags or name or owner or project:
         put("No jobs are like that; `spotsurfer list` shows all.")
     else:
         put("No jobs. `spotsurfer submit --help` shows how to make one.")
 
 
-def _table(jobs: list[Json]) -> None:
-    columns, rows = ["job", "state", "machine", "cpu", "saved by", "unsaved", "spent", "age"], [_row(job) for job in jobs]
-    ranks = [str(job["level"]) for job in jobs]
+def _table(jobs: list[Json], arrays: list[list[Json]], limit: int | None) -> None:
+    columns = ["job", "state", "machine", "cpu", "saved by", "unsaved", "spent", "age"]
+    rows = [*(_row(job) for job in jobs), *(array_lines.row(tasks, SystemClock().now()) for tasks in arrays)][:limit]
+    ranks = [*(str(job["level"]) for job in jobs), *("0" for _ in arrays)][:limit]
     if set(ranks) != {"0"}:
         columns, rows = [*columns, "priority"], [[*row, rank] for row, rank in zip(rows, ranks, strict=True)]
     table(columns, rows)
@@ -132,7 +137,11 @@ def taken(foretold: list[Json]) -> str | None:
 
 def show(job: JobArgument) -> None:
     """Show everything about one job."""
-    found = SESSION.client().get(job_path(job))
+    client = SESSION.client()
+    found = client.get(job_path(job))
+    if found["array"] and job != found["id"]:
+        _show_tasks(client, found["array"])
+        return
     put_json(found)
     here = current(found)
     pairs([*_facts(found), *(_now(here) if here else [])])
@@ -148,11 +157,22 @@ def show(job: JobArgument) -> None:
         table(columns, [_attempt(a) for a in found["attempts"]])
 
 
+def _show_tasks(client: Client, array: str) -> None:
+    """All tasks of an array, those alike in one line."""
+    tasks = [task for task in client.get("/v1/brief", only_tasks=True)["jobs"] if task["array"] == array]
+    put_json(tasks)
+    columns = ["tasks", "state", "machine", "began", "why"]
+    lines = [(array_lines.row(some, SystemClock().now()), some[0]) for some in array_lines.lines(tasks)]
+    began = [when(first["started_at"]) if first["started_at"] else "-" for _, first in lines]
+    table(columns, [[*row[:3], at, plainly(first["reason"])] for (row, first), at in zip(lines, began, strict=True)])
+
+
 def _facts(job: Json) -> list[tuple[str, Any]]:
     spec, phase = job["spec"], job["phase"]
     return [
         ("job", job["id"]),
         ("name", job["name"]),
+        ("number", f"{job['number']}" + (f", task {job['task']} of {job['array']}" if job["array"] else "")),
         ("phase", f"{phase}: {PHASES[phase]}" if phase in PHASES else phase),
         ("note", plainly(job["note"])),
         ("command", shlex.join(spec["command"])),
@@ -166,6 +186,10 @@ def _facts(job: Json) -> list[tuple[str, Any]]:
         ("priority", _priority(job)),
         ("size", job.get("size") or None),
         ("submitted", when(job["submitted_at"])),
+        ("after", ", ".join(spec["after"]) or None),
+        ("begins", when(job["begins_at"]) if job["begins_at"] else None),
+        ("time limit", duration(spec["time_limit_seconds"]) if spec.get("time_limit_seconds") is not None else None),
+        ("ended by", job["ended_by"] or None),
         ("deadline", _deadline(job)),
         ("forecast", _forecast(job.get("forecast"))),
         ("ended", when(job["ended_at"]) if job["ended_at"] else None),

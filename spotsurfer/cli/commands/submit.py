@@ -6,16 +6,18 @@ import contextlib
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spotsurfer.cli.common import SESSION, examples, timeout_seconds
-from spotsurfer.cli.follow import until_ended, verdict
+from spotsurfer.cli.follow import until_all_ended, until_ended, verdict
 from spotsurfer.cli.printing import complain, console, is_quiet, money, put, put_json, table, tell
 from spotsurfer.common.units import counted
 from spotsurfer.common.units import size as human_size
+from spotsurfer.model.arrays import read_array, task_id
 from spotsurfer.model.errors import Conflict, NoCapacity, SpotsurferError, UsageError
 from spotsurfer.web.client import Client, Json, job_path
 from spotsurfer.web.submitting import request_body, spec_body, upload
@@ -23,6 +25,7 @@ from spotsurfer.web.submitting import request_body, spec_body, upload
 if TYPE_CHECKING:
     from spotsurfer.jobspec.parse import JobRequest
     from spotsurfer.jobspec.uploads import InputFile
+    from spotsurfer.model.job import JobSpec
 
 
 # ---- GPU notes: what saving a job with GPUs costs, and on which machines it may fail.
@@ -129,9 +132,14 @@ SuspendAfter = Annotated[str | None, typer.Option(help="Suspended after so long 
 StuckAfter = Annotated[
     str | None, typer.Option(help="Told as stuck after so long without progress, e.g. 2h.", show_default=False)
 ]
+Home = Annotated[
+    Path | None, typer.Option(help="Folder of this host that it works in, there and home again.", show_default=False)
+]
+HomeFiles = Annotated[list[str] | None, typer.Option("--home-file", help="Only this of the folder comes along; repeatable.")]
 Priority = Annotated[
     str | None, typer.Option(help="low, normal, high or a number; matters where limits leave no room.", show_default=False)
 ]
+Licences = Annotated[list[str] | None, typer.Option("--licence", help="It takes while it runs, like vcs=1; repeatable.")]
 Array = Annotated[str | None, typer.Option(help="Tasks, like 1-1000%50; {task} is the number of each.", show_default=False)]
 After = Annotated[list[str] | None, typer.Option(help="afterok:JOB, afterany:JOB, … or singleton; repeatable.")]
 Begin = Annotated[str | None, typer.Option(help="Not before: a time with a zone, or e.g. 2h from now.", show_default=False)]
@@ -152,6 +160,8 @@ def add(app: typer.Typer) -> None:
             "spotsurfer submit assembly.toml --deadline 70h --work 48h",
             "spotsurfer submit --cpu 2 --mem 4G --in reads.fq --out 'contigs/*.fa' -- megahit -t 2 -r reads.fq -o contigs",
             "spotsurfer submit answer.toml --priority high",
+            "spotsurfer submit --licence vcs=1 --in tb.v -- vcs -R tb.v",
+            "spotsurfer submit --home . --cpu 4 --mem 8G -- make -j4 report.pdf",
             "spotsurfer submit sweep.toml --array 1-1000%50",
             "spotsurfer submit merge.toml --after afterok:sweep-3fa1b2",
             "spotsurfer submit train.toml --gpus 2 --gpu H100 --dry-run",
@@ -171,11 +181,14 @@ def submit(  # noqa: PLR0913 - one parameter an option
     mem: Annotated[str | None, typer.Option(help="Memory, e.g. 4G.", show_default=False)] = None,
     gpus: Annotated[int | None, typer.Option(help="GPUs.", show_default=False)] = None,
     gpu: Annotated[str | None, typer.Option(help="Which chip, e.g. H100.", show_default=False)] = None,
+    licences: Licences = None,
     inputs: Annotated[list[str] | None, typer.Option("--in", help="Input file, folder or address; repeatable.")] = None,
     outputs: Annotated[list[str] | None, typer.Option("--out", help="Output file or wildcard; repeatable.")] = None,
     outputs_optional: Annotated[
         bool | None, typer.Option("--outputs-optional", help="It is no failure when one is not there.", show_default=False)
     ] = None,
+    home: Home = None,
+    home_files: HomeFiles = None,
     folder: Annotated[str | None, typer.Option(help="Folder in which the command runs.", show_default=False)] = None,
     environment: Annotated[list[str] | None, typer.Option("--env", help="NAME=value; repeatable.")] = None,
     tags: Annotated[list[str] | None, typer.Option("--tag", help="name=value; repeatable.")] = None,
@@ -213,9 +226,12 @@ def submit(  # noqa: PLR0913 - one parameter an option
         "resources.memory": mem,
         "resources.gpus": gpus,
         "resources.gpu": gpu,
+        "resources.licences": licences,
         "inputs": inputs,
         "outputs": outputs,
         "outputs_optional": outputs_optional,
+        "home": None if home is None else str(home),
+        "home_files": home_files,
         "folder": folder,
         "environment": _assignments("--env", environment),
         "secrets": _assignments("--secret", secrets),
@@ -244,9 +260,10 @@ def submit(  # noqa: PLR0913 - one parameter an option
         show_plan(client, request)
         return
     job = send(client, request)
+    id = job["array"] or job["id"]
     if wait:
-        tell(f"Submitted {job['id']}.")
-        job = until_ended(client, job["id"], limit)
+        tell(f"Submitted {id}.")
+        job = _wait(client, request.spec, job, limit)
     spec = job["spec"]
     if spec["secrets"]:
         how = (
@@ -259,20 +276,38 @@ def submit(  # noqa: PLR0913 - one parameter an option
         tell(cost)
     put_json(job)
     if is_quiet():
-        put(job["id"])
+        put(id)
+    elif not wait and job["array"]:
+        put(f"Submitted {id} with {counted(len(read_array(spec['array']).tasks), 'task')}. `spotsurfer list` shows them.")
     elif not wait:
-        put(f"Submitted {job['id']}. `spotsurfer watch {job['id']}` follows it.")
+        put(f"Submitted {id}. `spotsurfer watch {id}` follows it.")
     if wait:
         verdict(job)
 
 
+def _wait(client: Client, spec: JobSpec, job: Json, limit: float | None) -> Json:
+    """The job or array at its end, with all that comes home there."""
+    array = job["array"]
+    ended = until_all_ended(client, array, limit) if array else until_ended(client, job["id"], limit)
+    if spec.home or spec.stdout:
+        from spotsurfer.cli.commands.home import come_home
+
+        come_home(client, [task_id(array, task) for task in read_array(spec.array).tasks] if array else [job["id"]])
+    return ended
+
+
 def send(client: Client, request: JobRequest) -> Json:
     """Upload the inputs and create the job; a failure leaves nothing half-made."""
+    spec = request.spec
+    if comes_home := bool(spec.home or spec.stdout or spec.stderr):
+        from spotsurfer.home import bring
+
+        request = replace(request, spec=bring(client, spec, tell))
     job = str(client.post("/v1/ids", {"name": request.spec.name})["job"])
     try:
         with _progress(request.inputs) as sent:
             upload(client, job, request, sent)
-        return client.put(job_path(job), request_body(request))
+        made = client.put(job_path(job), request_body(request))
     except BaseException:
         try:
             client.delete(job_path(job, "inputs"))
@@ -281,6 +316,11 @@ def send(client: Client, request: JobRequest) -> Json:
         except SpotsurferError:
             complain(f"Whether it was submitted is not known: `spotsurfer show {job}` says so.")
         raise
+    if comes_home:
+        from spotsurfer.home import expect
+
+        expect(client, [(request.spec, made)])
+    return made
 
 
 def _request(jobfile: Path | None, options: dict[str, object]) -> JobRequest:

@@ -91,7 +91,7 @@ class CheckpointGc:
         with self._checkpoints.engine.begin() as c:
             usage_history.thin(c, self._checkpoints.clock.now())
         with self._checkpoints.engine.connect() as c:
-            jobs = [j for j in rows.all_jobs(c) if not self._is_done_with(j)]
+            jobs = [j for j in rows.with_objects(c) if not self._is_done_with(j)]
             attempts = rows.attempts(c, [j.id for j in jobs])
             reports = observations.last_reports(c, [j.id for j in jobs])
         for job in jobs:

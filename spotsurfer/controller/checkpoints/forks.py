@@ -118,7 +118,7 @@ class Forks:
             if self._store.get(key(parent.id)) is not None:
                 self._store.copy(key(parent.id), key(child))
         if not order.rehearsal:
-            prefix = object_keys.input_key(parent.id, "")
+            prefix = object_keys.input_key(parent.array or parent.id, "")
             for x in self._store.list(prefix):
                 self._store.copy(x.key, object_keys.input_key(child, x.key.removeprefix(prefix)))
             self._output(parent.id, child, image, entries)
@@ -178,7 +178,7 @@ class Forks:
         data = self._store.get(object_keys.spec_key(parent))
         if data is None:
             raise ProtocolError(f"{parent} has no specification in the store")
-        spec = replace(json_codec.decode(Spec, data), job=child)
+        spec = replace(json_codec.decode(Spec, data), job=child, array="", task=None)
         if order.rehearsal:
             spec = replace(spec, outputs=[], checkpoint_interval_seconds=None, rehearses=parent)
         self._store.create(object_keys.spec_key(child), json_codec.encode(spec))

@@ -20,6 +20,7 @@ from spotsurfer_wire.store.port import StoreError
 from spotsurfer.controller.checkpoints.checkpoint_gc import CheckpointGc, CheckpointStore, lives
 from spotsurfer.controller.checkpoints.forks import Forks, Order
 from spotsurfer.controller.checkpoints.operations import Operation
+from spotsurfer.core.attempt_rules import UNUSABLE
 from spotsurfer.model.errors import Conflict, RehearsalFailed
 from spotsurfer.model.job import ENDED, OVER, Attempt, Job, JobId, JobState, rehearses
 from spotsurfer.model.timeline_events import Kind
@@ -158,6 +159,7 @@ class Rehearsals:
             "cpu_seconds": last.cpu_seconds - first.cpu_seconds,
             "printed_bytes": seen.printed - seen.printed_before,
             "memory_bytes": last.memory_bytes,
+            "brought_back": last.brought_back,
         }
 
     def _say(self, parent: Job, text: str, good: bool) -> None:
@@ -170,7 +172,7 @@ def _failed(job: Job, attempt: Attempt | None, report: Report | None) -> str:
     """Why it can no longer come to life, or empty."""
     if attempt is not None and attempt.restore_failed:
         return attempt.reason or "the restore failed"
-    if report is not None and report.error_kind == "lost":
+    if report is not None and report.error_kind in ("lost", *UNUSABLE):  # nothing that another machine would avoid
         return report.error
     if attempt is not None and attempt.granted_at is not None and attempt.reason:
         return f"its machine was lost ({attempt.reason}): rehearse again"

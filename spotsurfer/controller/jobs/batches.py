@@ -2,26 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from graphlib import CycleError, TopologicalSorter
 
+from spotsurfer_wire import object_keys
 from sqlalchemy import Connection
 
 from spotsurfer.jobspec.queueing import begins_at
+from spotsurfer.jobspec.validate import WORK_MIN_SECONDS
 from spotsurfer.model import arrays
 from spotsurfer.model.dependencies import After, Dependency, read_after
-from spotsurfer.model.errors import JobFileError, NotFound
-from spotsurfer.model.job import Job, JobId, JobSpec, JobState
+from spotsurfer.model.errors import Conflict, JobFileError, NotFound
+from spotsurfer.model.job import ASKED, Job, JobId, JobSpec, JobState, MarketChoice, Wish
 from spotsurfer.ports.service import NewJob
 from spotsurfer.state import jobs as rows
 
+WORK_SHARE = 0.5  # of a time limit: users ask for about twice the time that a job takes
 
-def rows_of(id: JobId, spec: JobSpec, now: datetime, owner: str) -> list[Job]:
+
+def limited(spec: JobSpec, meaning: str) -> JobSpec:
+    """With the time limit as the operator means it: the end of the job, or a deadline for it. One of its own stays."""
+    limit = spec.time_limit_seconds
+    if meaning != "deadline" or limit is None or spec.deadline_seconds is not None or spec.market is MarketChoice.SPOT:
+        return spec
+    work = max(limit * WORK_SHARE, WORK_MIN_SECONDS)
+    return replace(spec, time_limit_seconds=None, deadline_seconds=max(limit, work), work_seconds=work, warn_signal="")
+
+
+def numbered(new: NewJob, number: int) -> NewJob:
+    """The job with its number, which stands in its environment for "{number}"."""
+    environment = {k: str(number) if v == "{number}" else v for k, v in new.spec.environment.items()}
+    return replace(new, number=number, spec=replace(new.spec, environment=environment))
+
+
+def rows_of(id: JobId, spec: JobSpec, now: datetime, owner: str, new: NewJob | None = None) -> list[Job]:
     """A job, or all tasks of an array. Tasks were submitted a microsecond after one another: all orders are by that."""
     begins = begins_at(spec, now)
     job = Job(id, spec, JobState.QUEUED, 1, now, owner=owner, begins_at=begins)
+    if new is not None:
+        job = replace(job, number=new.number)
+        job = replace(job, wish=Wish.HOLD, reason=ASKED) if new.held else job
     if not spec.array:
         return [job]
     return [
@@ -35,6 +57,14 @@ def rows_of(id: JobId, spec: JobSpec, now: datetime, owner: str) -> list[Job]:
         )
         for n, task in enumerate(arrays.read_array(spec.array).tasks)
     ]
+
+
+def check_ids(connection: Connection, jobs: Iterable[JobId]) -> None:
+    """Raises Conflict for a job that would pass for a task of another one: machines of tasks read the inputs of their array."""
+    for id in jobs:
+        array = object_keys.array_of(id)
+        if rows.is_taken(connection, id, array):
+            raise Conflict(f"the id {id!r} can't be told from that of another job or its tasks: submit it again")
 
 
 def of_task(conditions: Sequence[Dependency], task: int | None) -> list[Dependency]:

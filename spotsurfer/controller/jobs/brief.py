@@ -7,17 +7,19 @@ from datetime import datetime
 
 from sqlalchemy import Connection, RowMapping
 
+from spotsurfer.common.units import counted
 from spotsurfer.core.facts.attempt_view import holder_of, phase
-from spotsurfer.model.job import OVER, Attempt, HeldBy, JobId, JobState
+from spotsurfer.model.arrays import limit_of
+from spotsurfer.model.job import OVER, Attempt, HeldBy, Job, JobId, JobState, Wish
 from spotsurfer.ports.service import JobBrief
-from spotsurfer.state import brief
+from spotsurfer.state import brief, dependencies, queue
 from spotsurfer.state import jobs as rows
 from spotsurfer.state.jobs import instant
 from spotsurfer.state.queue import NEVER, WAITS_WORDS
 
 
 def jobs_brief(
-    connection: Connection, include_ended: bool, owner: str | None, note_of: Callable[[JobId], str]
+    connection: Connection, include_ended: bool, owner: str | None, only_tasks: bool, note_of: Callable[[JobId], str]
 ) -> Sequence[JobBrief]:
     """See `ports.service`."""
     busy = brief.with_machines(connection)
@@ -41,14 +43,15 @@ def jobs_brief(
             ended_at=instant(row["ended_at"]),
             after=[condition for condition, _ in told],
             machine=machines.get(id, ""),
+            waits_for="never" if never else row["waits_for"],
         )
 
-    return [of(row) for row in brief.listed(connection, include_ended, owner)]
+    return [of(row) for row in brief.listed(connection, include_ended, owner, only_tasks)]
 
 
 AS_STORED = (
     "number", "array", "task", "name", "owner", "project", "state", "wish", "exit_code", "ended_by", "cpus", "memory_bytes",
-    "gpus", "time_limit_seconds", "array_limit", "home",
+    "gpus", "time_limit_seconds", "array_limit", "home", "market",
 )  # fmt: skip
 
 
@@ -63,3 +66,22 @@ def _machine(attempts: Sequence[Attempt]) -> str:
     """The instance that has the job, else the one that comes."""
     here = holder_of(attempts) or next((a for a in attempts if a.state not in OVER), None)
     return str(here.instance or "") if here is not None else ""
+
+
+def why_it_waits(connection: Connection, job: Job) -> str:
+    """Why a queued job waits behind others, or before a gate; "" = it does not, or the last tick has looked at it."""
+    if job.state is not JobState.QUEUED or job.wish is not Wish.RUN:
+        return ""
+    some = dependencies.waiting(connection, job.id)
+    if never := next((why for _, why in some if why), ""):
+        return f"{NEVER}: {never}"
+    if some:
+        return f"it waits for {', '.join(str(condition) for condition, _ in some)}"
+    gate = queue.gate_of(connection, job.id)
+    if gate == queue.BEGIN and job.begins_at is not None:
+        return f"it may not begin before {job.begins_at:%Y-%m-%d %H:%M:%S} UTC"
+    if gate == queue.ARRAY:
+        limit = limit_of(job.spec.array)
+        return f"{queue.started(connection, job.array)} tasks of {job.array} have begun; {limit} may at a time"
+    n = queue.before(connection, job.id)
+    return f"{counted(n, 'job')} of the same size {'is' if n == 1 else 'are'} before it" if n else ""

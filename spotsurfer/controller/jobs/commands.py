@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
+from functools import partial
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from spotsurfer.common.input_errors import nearest
 from spotsurfer.core.scheduling.placement import serves, too_little
 from spotsurfer.jobspec.validate import INTEGER_MAX
 from spotsurfer.model.errors import Conflict, NotFound, Unprotected, UsageError
-from spotsurfer.model.job import ASKED, ENDED, HOLDS, PRIORITY_MAX, HeldBy, Job, JobSpec, JobState, MoveRequest, Rewind, Wish
+from spotsurfer.model.job import (
+    ASKED,
+    ENDED,
+    HOLDS,
+    PRIORITY_MAX,
+    SIGNALS,
+    HeldBy,
+    Job,
+    JobId,
+    JobSpec,
+    JobState,
+    MoveRequest,
+    Rewind,
+    Wish,
+)
 from spotsurfer.model.market import Market, Offer
 from spotsurfer.model.money import usd
 from spotsurfer.model.state_machine import JOB, JobEvent, advance
@@ -19,10 +36,13 @@ from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.clock import Clock
 from spotsurfer.ports.service import Moment, Why
 from spotsurfer.state import jobs as rows
-from spotsurfer.state import timeline
+from spotsurfer.state import many_tasks, timeline
+from spotsurfer.state.jobs import Selection
 from spotsurfer.store.head_logs import HeadLogs, chosen
 
 TRIES = 5
+SIGNAL = re.compile(r"(?:[BS]:)?(?:KILL|STOP|" + "|".join(SIGNALS) + ")")
+AtOnce = Callable[[Connection, Selection, datetime], list[JobId]]
 ENDINGS = {JobState.SUCCEEDED: "has succeeded", JobState.FAILED: "has failed", JobState.CANCELLED: "was cancelled"}
 USER, FRONT = "its user", "a connection to its front"
 NO_OUTPUTS = "name them in the job file (`outputs`) or with --out when you submit it"
@@ -49,11 +69,18 @@ class Commands:
         self.poke = poke
 
     def hold(self, job: str) -> Job:
-        """Drain the job and keep it in storage until its user resumes it."""
+        """Drain the job and keep it in storage until its user resumes it; of an array all its tasks."""
+        return self._tasks(job, "suspend", many_tasks.hold, self._hold) or self._hold(job)
+
+    def _hold(self, job: str) -> Job:
         hold = {"wish": Wish.HOLD, "held_by": HeldBy.USER, "reason": ASKED, "move": None}
         return self._change(job, "suspend", lambda j: replace(j, **hold))  # type: ignore[arg-type]
 
     def resume(self, job: str, who: str = USER) -> Job:
+        """Undo a hold, of an array of all its tasks; see `_resume`."""
+        return self._tasks(job, "resume", many_tasks.resume, lambda id: self._resume(id, who)) or self._resume(job, who)
+
+    def _resume(self, job: str, who: str = USER) -> Job:
         """Undo a hold; earlier failures don't count any more. A connection wakes only an idle job.
 
         Conflict for one that a budget of several jobs holds: that ends by itself.
@@ -92,6 +119,7 @@ class Commands:
             exit_code=None,
             resumed_at=self._clock.now(),
             ended_at=None,
+            ended_by="",
             rewind=Rewind(checkpoint, head.number),
         )
         with self._engine.begin() as connection:
@@ -101,7 +129,35 @@ class Commands:
         return saved
 
     def cancel(self, job: str) -> Job:
-        """End it without results."""
+        """End it without results; of an array all its tasks."""
+        return self._tasks(job, "cancel", many_tasks.cancel, self._cancel) or self._cancel(job)
+
+    def _tasks(self, name: str, what: str, at_once: AtOnce, one: Callable[[str], Job]) -> Job | None:
+        """Do it to all tasks that are meant; the answer stands for all: its id is the array's.
+
+        A job that is no task, and waits for other jobs or a time, is handled so, too; None for any other job.
+        """
+        with self._engine.begin() as connection:
+            wanted = rows.selected(connection, name)
+            alone = wanted is None
+            wanted = wanted or Selection(job=rows.named_job(connection, name).id)
+            done = at_once(connection, wanted, self._clock.now())
+            if alone and not done:
+                return None
+            others = [] if alone else many_tasks.left(connection, wanted, began=at_once is not many_tasks.cancel)
+        why, last = f"no task of {wanted} can be asked to {what} any more", done[-1:]
+        for job in others:
+            try:
+                last = [one(job).id]
+            except Conflict as e:  # it has ended meanwhile
+                why = str(e)
+        if not last:
+            raise Conflict(why)
+        self.poke()
+        with self._engine.connect() as connection:
+            return replace(rows.load_job(connection, last[0]), id=JobId(str(wanted)))
+
+    def _cancel(self, job: str) -> Job:
         return self._change(job, "cancel", lambda j: replace(j, wish=Wish.CANCEL, reason="cancelled by its user", move=None))
 
     def move(self, job: str, instance_type: str | None, market: Market | None) -> int:
@@ -140,6 +196,21 @@ class Commands:
 
         return self._change(job, "outputs so far", change).partials_asked
 
+    def signal(self, job: str, name: str) -> int:
+        """Send a signal to its processes; of an array to those of all tasks that run. The number of the request."""
+        if not SIGNAL.fullmatch(name):
+            raise UsageError(f"the signal is {name!r}, expected one like USR1, or B:USR1 for its command alone")
+
+        def one(id: str) -> Job:
+            return self._change(id, f"signal {name}", change)
+
+        def change(row: Job) -> Job:
+            self._running(row)
+            return replace(row, signals_asked=row.signals_asked + 1, signal=name)
+
+        none: AtOnce = lambda *_: []  # noqa: E731
+        return (self._tasks(job, f"signal {name}", none, one) or one(job)).signals_asked
+
     def prioritize(self, job: str, priority: int) -> Job:
         """Set its priority from now on, for when limits leave no room for all jobs. UsageError out of range."""
         if abs(priority) > PRIORITY_MAX:
@@ -148,7 +219,10 @@ class Commands:
         def text(spec: JobSpec) -> str:
             return f"priority {priority} instead of {spec.priority}"
 
-        return self._retried(lambda: self._respecified(job, "another priority", text, priority=priority))
+        def one(id: str) -> Job:
+            return self._retried(lambda: self._respecified(id, "another priority", text, priority=priority))
+
+        return self._tasks(job, "another priority", partial(many_tasks.prioritize, priority=priority), one) or one(job)
 
     def set_budget(self, job: str, usd_micros: int | None) -> Job:
         """Set the limit of its total cost; None = no limit of its own. UsageError for an impossible amount."""

@@ -16,9 +16,10 @@ from sqlalchemy import Engine
 from spotsurfer.core.facts.attempt_view import AttemptView, cases, owners
 from spotsurfer.core.facts.ownership import refusing
 from spotsurfer.core.scheduling import rightsizing
+from spotsurfer.core.scheduling.next_size import LATEST, RULE, JobKind, Ran, input_bytes_of, kind_of, likely_bytes, next_bytes
 from spotsurfer.core.scheduling.placement import GIB
-from spotsurfer.core.scheduling.rightsizing import LATEST, SILENT, Foretold, Look, SizeRules, Sizing, Usage, begins_on
-from spotsurfer.model.job import ENDED, HOLDS, SIZE_OFF, AttemptNumber, Job, JobId, rehearses
+from spotsurfer.core.scheduling.rightsizing import SILENT, Foretold, Look, SizeRules, Sizing, Usage, begins_on
+from spotsurfer.model.job import ENDED, HOLDS, SIZE_OFF, AttemptNumber, Job, JobId, JobState, rehearses
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Offer
 from spotsurfer.model.snapshot import JobSeen, SizeSeen, Snapshot
@@ -29,11 +30,12 @@ from spotsurfer.state import observations, usage_history
 
 # ---- Earlier runs: usage of earlier runs of the same named step, from the history that is kept anyway
 #
-# A run counts if its job had the same name and program, began at its beginning and succeeded. A run that has ended does not
-# change any more, so it is read once.
+# A run counts if its job was of the same kind and had the same program, began at its beginning, and succeeded or was killed for
+# want of memory. A run that has ended does not change any more, so it is read once.
 
 FRESH = timedelta(seconds=60)  # how long a list of runs stays valid
 LISTS_MAX, RUNS_MAX = 200, 1000  # remembered at most
+LOOKED_AT = 5 * LATEST  # jobs whose names begin alike may be of other kinds
 GUARDED = "criu"  # the engine under which jobs are frozen before they run out of memory
 
 
@@ -44,7 +46,7 @@ class Past:
     job: JobId
     ended_at: datetime
     course: Earlier
-    peak_bytes: float
+    run: Ran
     guarded: bool
 
 
@@ -53,7 +55,7 @@ class EarlierRuns:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._lists: dict[tuple[str, str], tuple[datetime, list[Job]]] = {}
+        self._lists: dict[tuple[JobKind, str], tuple[datetime, list[Job]]] = {}
         self._runs: dict[JobId, Past | None] = {}
 
     def of(self, job: Job, before: datetime, now: datetime) -> tuple[Past, ...]:
@@ -66,12 +68,14 @@ class EarlierRuns:
         self._lists.clear()
 
     def _like(self, job: Job, now: datetime) -> list[Job]:
-        key = (job.spec.name, _program(job))
+        kind, rule = kind_of(job), job.spec.tags.get(RULE)
+        key = (kind, _program(job))
         listed, found = self._lists.get(key, (None, []))
         if listed is None or now - listed >= FRESH:
             with self._engine.connect() as connection:
-                named = rows.succeeded(connection, job.spec.name, LATEST)
-            found = [j for j in reversed(named) if _program(j) == key[1] and j.parent is None]
+                alike = rows.ran(connection, kind.owner, (RULE, rule) if rule else None, kind.text, LOOKED_AT)
+            same = [j for j in alike if (kind_of(j), _program(j)) == key and j.parent is None]
+            found = same[:LATEST][::-1]
             if len(self._lists) >= LISTS_MAX:
                 self._lists.clear()
             self._lists[key] = (now, found)
@@ -95,7 +99,8 @@ class EarlierRuns:
         used = ([w.seconds for w in whole], [w.resident_bytes for w in whole], [w.cpu_cores for w in whole])
         course = Usage(*(np.array(column, dtype=np.float64) for column in used)).kept()
         peak = max(w.resident_bytes for w in windows)  # also while memory came back: it is never too high
-        return Past(job.id, job.ended_at, course, float(peak), GUARDED in said)
+        run = Ran(float(peak), input_bytes_of(job), job.state is not JobState.SUCCEEDED)
+        return Past(job.id, job.ended_at, course, run, GUARDED in said)
 
 
 def is_whole(window: Window) -> bool:
@@ -132,9 +137,10 @@ def first_size(
     terms = rightsizing.first_terms(seen, offers, snapshot.limits, rules, pressed_at)
     if terms is None:
         return None
-    terms = replace(terms, earlier=courses(past))
+    terms = replace(terms, earlier=courses(seen.job, past))
     guarded = past[-1].guarded and seen.job.spec.engine in GUARDABLE
-    to = begins_on(policy, terms, [p.peak_bytes for p in past], guarded)
+    need = next_bytes([p.run for p in past], input_bytes_of(seen.job)) or 0.0
+    to = begins_on(policy, terms, need, guarded)
     asked, kind = terms.kinds[terms.start], terms.kinds[to]
     price = round(kind.usd_per_hour * rightsizing.MICROS)
     size = SizeSeen("", kind.name, False, frozenset(), price, explained(seen.job, past, asked.name, kind.name))
@@ -142,17 +148,27 @@ def first_size(
     return First(size, None if kind is asked else (int(offer.cpus), offer.memory_bytes))
 
 
-def courses(past: Sequence[Past]) -> tuple[Earlier, ...]:
-    """The earlier runs as a policy sees them, the latest last."""
-    return tuple(p.course for p in past[-COURSES:])
+def courses(job: Job, past: Sequence[Past]) -> tuple[Earlier, ...]:
+    """The earlier runs as a policy sees them, the latest last, with the memory that the size of this job lets expect."""
+    size, whole = input_bytes_of(job), [p for p in past if not p.run.killed]
+    known = [p.run for p in past]
+    return tuple(
+        _grown(p, likely_bytes(known, size) / max(likely_bytes(known, p.run.input_bytes), 1.0)) for p in whole[-COURSES:]
+    )
+
+
+def _grown(past: Past, by: float) -> Earlier:
+    return past.course if by == 1 else replace(past.course, memory_bytes=tuple(by * m for m in past.course.memory_bytes))
 
 
 def explained(job: Job, past: Sequence[Past], asked: str, kind: str) -> str:
     """The explanation of a first size in one sentence, with the numbers."""
-    count, most = len(past), max(p.peak_bytes for p in past) / GIB
-    runs = f"{count} earlier run{'s' if count > 1 else ''} of {job.spec.name}"
+    runs, size, most = [p.run for p in past], input_bytes_of(job), max(p.run.peak_bytes for p in past) / GIB
+    told = f"{len(past)} earlier run{'s' if len(past) > 1 else ''} of {kind_of(job).text} used {most:.2f} GiB at most"
+    need = (next_bytes(runs, size) or 0.0) / GIB
+    told += f", with inputs of {size / GIB:.2f} GiB it may need {need:.2f}" if size else ""
     begins = f"begins on {asked}, as was asked" if kind == asked else f"begins on {kind} instead of {asked}"
-    return f"{runs} used {most:.2f} GiB at most: it {begins}"
+    return f"{told}: it {begins}"
 
 
 def _open(snapshot: Snapshot, now: datetime) -> list[Offer]:
@@ -256,7 +272,7 @@ class Rightsizing:
         """A job that never ran, with its first size; None if no earlier run is known. Exceptions of a policy pass through."""
         due, first = self._firsts.get(seen.job.id, (now, None))
         if now >= due:
-            past = self._earlier.of(seen.job, now, now)
+            past = self._past(seen.job, now, now)
             first = first_size(snapshot, seen, past, self._made(seen), self._sizes.rules, now) if past else None
             self._firsts[seen.job.id] = (now + AGAIN, first)
         if first is None:
@@ -264,6 +280,9 @@ class Rightsizing:
         cpus, memory = first.asks or (seen.job.spec.cpus, seen.job.spec.memory_bytes)
         spec = replace(seen.job.spec, cpus=cpus, memory_bytes=memory)
         return replace(seen, job=replace(seen.job, spec=spec), size=first.size)
+
+    def _past(self, job: Job, before: datetime, now: datetime) -> tuple[Past, ...]:
+        return self._earlier.of(job, before, now) if self._sizes.rules.history else ()
 
     def _ride(self, snapshot: Snapshot, seen: JobSeen, now: datetime) -> _Ride | None:
         """The state of the job's run; begun anew if types or prices have changed. Raises ConfigError."""
@@ -276,7 +295,7 @@ class Rightsizing:
             return None
         if ride is None or not rightsizing.alike(ride.sizing.course.terms, terms):
             policy, began = self._made(seen), had[0].granted_at or now
-            terms = replace(terms, earlier=courses(self._earlier.of(seen.job, began, now)))
+            terms = replace(terms, earlier=courses(seen.job, self._past(seen.job, began, now)))
             memory = {o.pool.instance_type: o.memory_bytes for o in snapshot.offers}
             sizing = rightsizing.begun(policy, terms, rules, began)
             ride = self._rides[seen.job.id] = _Ride(policy, sizing, memory, len(had), now)

@@ -35,6 +35,11 @@ class Vault:
         self._check(spec, values)
         return sealed_objects.seal_secrets(values, self._keys_of(job), job) if values else None
 
+    def passed_on(self, array: str, task: str, data: bytes) -> bytes:
+        """The secrets of an array, sealed for one of its tasks: a sealed object opens for one job alone."""
+        found = sealed_objects.unseal_secrets(data, self._keys_of(array), array)
+        return sealed_objects.seal_secrets(found, self._keys_of(task), task)
+
     def holds(self, job: str, data: bytes, wanted: bytes) -> bool:
         """Whether two sealed objects of a job hold the same secrets."""
         keys = self._keys_of(job)

@@ -11,24 +11,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from spotsurfer_wire import json_codec, messages, object_keys
+from spotsurfer_wire import messages, object_keys
 from spotsurfer_wire.input_addresses import OwnStore
-from spotsurfer_wire.messages import Fetch, SelfSave, Share, Spec, Step
 from spotsurfer_wire.sealed_objects import Secrets
 from spotsurfer_wire.store.port import FileStore, StoreError, StoreFull
 from sqlalchemy import Engine
 
-from spotsurfer.controller.jobs.batches import of_task, resolved, rows_of
+from spotsurfer.controller.jobs.batches import check_ids, limited, numbered, of_task, resolved, rows_of
 from spotsurfer.controller.jobs.secrets import Vault
+from spotsurfer.controller.jobs.specifications import Specifications
+from spotsurfer.controller.jobs.writers import refuse_twice
 from spotsurfer.controller.machines.store_credentials import inputs_of
 from spotsurfer.core.scheduling import placement
 from spotsurfer.core.scheduling.placement import barred, fits, too_little
 from spotsurfer.jobspec.validate import unstorable
 from spotsurfer.model.errors import Conflict, DiskFull, InputMissing, Invalid, JobFileError, NotFound, StoreUnwritable
-from spotsurfer.model.job import JOB_ID, Job, JobId, JobSpec, JobState
+from spotsurfer.model.job import JOB_ID, Job, JobId, JobSpec, JobState, SharedMount
 from spotsurfer.model.market import Offer
 from spotsurfer.model.snapshot import Limits
 from spotsurfer.model.timeline_events import Kind
@@ -58,8 +60,14 @@ class Submission:
     interval_seconds: float
     addresses: tuple[OwnStore, ...] = ()
     limits: Limits = NO_LIMITS
+    kill_wait_seconds: float = 30.0
+    check_licences: Callable[[JobSpec], None] = lambda _: None
+    shared: tuple[str, ...] = ()  # file systems that submit hosts and machines have in common
     _settling: threading.Lock = field(default_factory=threading.Lock)  # a job is submitted or discarded, by the first call
     _discarded: deque[JobId] = field(default_factory=lambda: deque(maxlen=DISCARDED_MAX))
+
+    def __post_init__(self) -> None:
+        self.specifications = Specifications(self.store, self.vault, self.interval_seconds, self.kill_wait_seconds)
 
     def new_job_id(self, name: str) -> JobId:
         """A readable unused id: the name and six random characters."""
@@ -71,25 +79,11 @@ class Submission:
         key = object_keys.input_key(self._check_id(job), _inside(path))
         if self._exists(job):
             raise Conflict(f"job {job} was submitted already: its inputs can't change")
-        with self._spooled(path, data, size) as spool:
+        with spooled(self.spool_dir, f"input {path!r}", data, size) as spool:
             try:
                 self.store.put_file(key, Path(spool.name))
             except StoreError as e:
-                raise _store_trouble(e) from e
-
-    @contextmanager
-    def _spooled(self, path: str, data: Iterator[bytes], size: int) -> Iterator[IO[bytes]]:
-        """The upload in a local file: an input may exceed memory, and an incomplete one must never reach the store."""
-        try:
-            self.spool_dir.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=self.spool_dir) as spool:
-                came = sum(spool.write(piece) for piece in data)
-                spool.flush()
-                if came != size:
-                    raise InputMissing(f"input {path!r} changed while it was read: {size} bytes announced, {came} came")
-                yield spool
-        except OSError as e:
-            raise DiskFull(f"{self.spool_dir}: the upload can't be kept ({e.strerror}); free some space") from e
+                raise store_trouble(e) from e
 
     def discard(self, job: JobId) -> None:
         """Remove the uploads of a job that was never submitted, and never will be. Raises Conflict if it was submitted."""
@@ -101,7 +95,7 @@ class Submission:
             try:
                 self.store.delete(x.key for x in self.store.list(prefix))
             except StoreError as e:
-                raise _store_trouble(e) from e
+                raise store_trouble(e) from e
 
     def submit(
         self,
@@ -123,10 +117,13 @@ class Submission:
             raise Conflict("two of the jobs that are submitted together have the same id")
         for id, one in jobs.items():
             spec = one.spec if one.spec.user is not None else replace(one.spec, user=messages.UNPRIVILEGED)
+            spec = self._on_share(limited(spec, self.limits.time_limit))
             jobs[JobId(self._check_id(id))] = replace(one, id=id, spec=spec)
         for id, one in {_alike(one.spec): (id, one) for id, one in jobs.items()}.values():
             self._check_size(one.spec)
+            self.check_licences(one.spec)
             self._check_inputs(id, one.spec)
+            self._check_home(one.spec, owner)
         bags = [self.vault.sealed(id, one.spec, dict(one.secrets)) for id, one in jobs.items()]
         with self._settling:
             return self._submit(jobs, bags, owner, within)
@@ -137,70 +134,29 @@ class Submission:
         if (gone := next((id for id in jobs if id in self._discarded), None)) is not None:
             raise Conflict(f"job {gone} was given up while it was submitted: submit it again")
         with self.engine.connect() as connection:
+            check_ids(connection, jobs)
             conditions = resolved(connection, jobs, within)
+            refuse_twice(connection, owner, [one.spec for one in jobs.values()])
+        with self.engine.begin() as connection:
+            first = rows.next_numbers(connection, len(jobs))
+            jobs = {id: numbered(one, first + n) for n, (id, one) in enumerate(jobs.items())}
         try:
             with ThreadPoolExecutor(WRITERS) as pool:
-                list(pool.map(self._store_one, jobs, jobs.values(), bags))
+                list(pool.map(partial(self._store_one, owner), jobs, jobs.values(), bags))
         except StoreError as e:
-            raise _store_trouble(e) from e
+            raise store_trouble(e) from e
         now = self.clock.now()
         with self.engine.begin() as connection:
-            made = [rows.add_jobs(connection, rows_of(id, one.spec, now, owner)) for id, one in jobs.items()]
+            made = rows.add_submissions(connection, [rows_of(id, one.spec, now, owner, one) for id, one in jobs.items()])
             waits = [(job, of_task(some, job.task)) for added, some in zip(made, conditions, strict=True) for job in added]
             dependencies.add(connection, waits)
             told = [Moment(now, job.id, None, str(Kind.SUBMITTED), _said(job.spec)) for job, _ in waits]
             timeline.add_many(connection, told)
         return made
 
-    def _store_one(self, id: JobId, new: NewJob, bag: bytes | None) -> None:
-        self._lock_away(id, bag)
-        self._write(id, new.spec, new.modes)
-
-    def _lock_away(self, job: JobId, bag: bytes | None) -> None:
-        """Write the sealed secrets to the store, before the specification that names them."""
-        key = object_keys.secrets_key(job)
-        if bag is None or self.store.create(key, bag):
-            return
-        there = self.store.get(key)  # of an earlier try with a lost answer, or of another submitter
-        if there is None or not self.vault.holds(job, there, bag):
-            raise Conflict(f"job {job} was submitted already with other secrets")
-
-    def _write(self, job: JobId, spec: JobSpec, modes: Mapping[str, int]) -> None:
-        prefix = object_keys.input_key(job, "")
-        there = {x.key.removeprefix(prefix): x.size for x in self.store.list(prefix)} if modes else {}
-        missing = sorted(set(modes) - set(there))
-        if missing:
-            raise InputMissing(f"input {missing[0]!r} was not uploaded; submit again")
-        wire = Spec(
-            job=job,
-            command=list(spec.command),
-            folder=spec.folder,
-            inputs={p: there[p] for p in sorted(modes)},
-            input_modes=dict(modes),
-            fetches=[Fetch(f.source, f.to, f.sha256, f.version, f.options) for f in spec.fetches],
-            shares=[Share(m.name, m.type, m.source, m.target, m.options, m.read_only) for m in spec.mounts],
-            outputs=list(spec.outputs),
-            outputs_optional=spec.outputs_optional,
-            environment=spec.environment,
-            user=spec.user,
-            checkpoint_interval_seconds=spec.checkpoint_interval_seconds or self.interval_seconds,
-            engine=spec.engine,
-            app=_self_save(spec),
-            tcp=spec.tcp,
-            cpu=spec.cpu,
-            before_freeze=list(spec.before_freeze),
-            after_restore=list(spec.after_restore),
-            hook_seconds=spec.hook_seconds,
-            image=spec.image,
-            devices=list(spec.devices),
-            gpus=placement.asked(spec),
-            entry_point=None if spec.entry_point is None else list(spec.entry_point),
-            steps=[Step(s.name, list(s.command), s.protect, s.always) for s in spec.steps],
-            ports=[p.port for p in spec.ports],
-            secrets={name: secret["as"] for name, secret in spec.secrets.items()},
-        )
-        if not self.store.create(object_keys.spec_key(job), json_codec.encode(wire)):
-            raise Conflict(f"job {job} exists already")
+    def _store_one(self, owner: str, id: JobId, new: NewJob, bag: bytes | None) -> None:
+        self.specifications.lock_away(id, bag)
+        self.specifications.write(id, new.spec, new.modes, owner)
 
     def _check_inputs(self, job: JobId, spec: JobSpec) -> None:
         for fetch in spec.fetches:
@@ -214,6 +170,23 @@ class Submission:
             self.check_rights(job, inputs_of(Job(job, spec, JobState.QUEUED, 1, self.clock.now())))
         except Invalid as e:
             raise JobFileError(str(e)) from e
+
+    def _on_share(self, spec: JobSpec) -> JobSpec:
+        """With the shared file system that its folder lies on, if the operator named one there."""
+        at = next((p for p in self.shared if f"{spec.home}/".startswith(f"{p.rstrip('/')}/")), "")
+        if not at or any(m.target == at for m in spec.mounts):
+            return spec
+        mount = SharedMount(f"shared-{len(spec.mounts)}", "bind", at, at, read_only=False)
+        return replace(spec, mounts=(*spec.mounts, mount))
+
+    def _check_home(self, spec: JobSpec, owner: str) -> None:
+        """Raises InputMissing if the tree of its folder was not sent."""
+        key = object_keys.home_file_key(object_keys.home_scope(owner, spec.home), spec.home_tree) if spec.home_tree else ""
+        try:
+            if key and self.store.get_range(key, 0, 1) is None:
+                raise InputMissing(f"the list of the folder {spec.home} was not sent; submit again")
+        except StoreError as e:
+            raise store_trouble(e) from e
 
     def _check_size(self, spec: JobSpec) -> None:
         offers = self.offers()
@@ -248,27 +221,24 @@ class Submission:
         return job
 
     def _exists(self, job: JobId) -> bool:
+        """As a job or as an array."""
         with self.engine.connect() as connection:
-            try:
-                rows.load_job(connection, job)
-            except NotFound:
-                return False
-        return True
+            return rows.is_there(connection, job)
 
 
-def _self_save(spec: JobSpec) -> SelfSave | None:
-    if not spec.saves_itself:
-        return None
-    return SelfSave(
-        signal=spec.app_signal,
-        command=list(spec.app_command),
-        file=spec.app_file,
-        deadline_seconds=spec.app_deadline_seconds,
-        done_file=spec.app_done_file,
-        done_output=spec.app_done_output,
-        done_exit=spec.app_done_exit,
-        restart_command=list(spec.app_restart_command),
-    )
+@contextmanager
+def spooled(folder: Path, what: str, data: Iterator[bytes], size: int) -> Iterator[IO[bytes]]:
+    """The upload in a local file: an input may exceed memory, and an incomplete one must never reach the store."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder) as spool:
+            came = sum(spool.write(piece) for piece in data)
+            spool.flush()
+            if came != size:
+                raise InputMissing(f"{what} changed while it was read: {size} bytes announced, {came} came")
+            yield spool
+    except OSError as e:
+        raise DiskFull(f"{folder}: the upload can't be kept ({e.strerror}); free some space") from e
 
 
 def _alike(spec: JobSpec) -> str:
@@ -297,7 +267,8 @@ def _inside(path: str) -> str:
     return path
 
 
-def _store_trouble(e: StoreError) -> DiskFull | StoreUnwritable:
+def store_trouble(e: StoreError) -> DiskFull | StoreUnwritable:
+    """What is said of a store that failed."""
     if isinstance(e, StoreFull):
         return DiskFull(f"the store is full: {e}; free some space")
     return StoreUnwritable(f"the store can't be written or read: {e}; check store.url and its rights")

@@ -157,9 +157,9 @@ class Guarded:
         """See Provider."""
         self._provider.check_inputs(job, inputs)
 
-    def credentials(self, job: str, attempt: int, inputs: Sequence[str]) -> Credentials:
+    def credentials(self, job: str, attempt: int, inputs: Sequence[str], home: str = "") -> Credentials:
         """See Provider."""
-        return self.call("credentials", lambda: self._provider.credentials(job, attempt, inputs))
+        return self.call("credentials", lambda: self._provider.credentials(job, attempt, inputs, home))
 
 
 class _GuardedWitness:

@@ -117,6 +117,6 @@ class Clouds:
         for name in dict.fromkeys(keeper.name for keeper in self._keepers.values()):
             self._by_name[name].check_inputs(job, inputs)
 
-    def credentials(self, attempt: Attempt, inputs: Sequence[str]) -> Credentials:
+    def credentials(self, attempt: Attempt, inputs: Sequence[str], home: str = "") -> Credentials:
         """See Provider: by the one of the store's cloud."""
-        return self._keepers[self.at(attempt.pool.provider).name].credentials(attempt.job, attempt.number, inputs)
+        return self._keepers[self.at(attempt.pool.provider).name].credentials(attempt.job, attempt.number, inputs, home)

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import structlog
-from spotsurfer_wire import object_keys
+from spotsurfer_wire import json_codec, object_keys
+from spotsurfer_wire.messages import Spec
 from spotsurfer_wire.sealed_objects import Handout, seal_handout
 from spotsurfer_wire.store.port import ObjectStore, StoreError
 from sqlalchemy import Engine
@@ -109,6 +110,7 @@ class Renewals:
     engine: Engine
     clock: Clock
     clouds: Clouds
+    store: ObjectStore
     stores: Mapping[str, ObjectStore]  # by provider: where its machines find what they are handed
     secret_of: Callable[[str, int], bytes]  # of an attempt: seals what it is handed
     lead: Callable[[], None]
@@ -197,13 +199,18 @@ class Renewals:
     def _hand_out(self, a: Attempt, before: Issued | None, now: datetime) -> Issued:
         with self.engine.connect() as c:
             job = rows.load_job(c, a.job)
-        made = self.clouds.credentials(a, inputs_of(job))
+        made = self.clouds.credentials(a, inputs_of(job), self._home_of(job))
         after = renewed(made, now, before)
         life = min((made.expires_at - now).total_seconds(), LIFE_SECONDS_MAX)
         handout = Handout(dict(made.values), life, now.isoformat())
         data = seal_handout(handout, self.secret_of(a.job, a.number), a.job, a.number)
         self.stores[self.clouds.at(a.pool.provider).name].put(object_keys.handout_key(a.job, a.number), data)
         return after
+
+    def _home_of(self, job: Job) -> str:
+        """The scope of its folder, as its machines know it: a copy of a job has that of the original. Raises StoreError."""
+        data = self.store.get(object_keys.spec_key(job.id)) if job.spec.home else None
+        return "" if data is None else json_codec.decode(Spec, data).home_scope
 
     def _places(self) -> list[ObjectStore]:
         return list({id(store): store for store in self.stores.values()}.values())

@@ -144,6 +144,7 @@ def _general(settings: Settings, abilities: Capabilities, attempt: Attempt, acce
         encrypt=checkpoint.encrypt,
         checkpoint_memory_bytes=checkpoint.memory_bytes,
         checkpoint_threads=checkpoint.threads,
+        shared_bytes=checkpoint.shared_bytes,
         compression=checkpoint.compression,
         lazy=checkpoint.lazy,
     )

@@ -275,7 +275,7 @@ def finished(seen: JobSeen) -> bool:
         return False
     if h is None or not h.done:
         return seen.job.state in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
-    return h.cancelled or h.succeeded or h.failures > seen.job.spec.retries
+    return h.cancelled or h.succeeded or bool(h.ended_by) or h.failures > seen.job.spec.retries
 
 
 def wanted(seen: JobSeen) -> bool:

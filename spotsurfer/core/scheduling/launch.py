@@ -10,11 +10,13 @@ from spotsurfer.common.backoff import backoff_seconds
 from spotsurfer.core.facts.attempt_view import AttemptView, holder_of, wanted
 from spotsurfer.core.facts.ownership import late, refusing, tried_since
 from spotsurfer.core.facts.pool_evidence import evidence, with_evidence
+from spotsurfer.core.facts.shared_writers import rivals
 from spotsurfer.core.scheduling import capacity as hard
 from spotsurfer.core.scheduling import preemption
 from spotsurfer.core.scheduling.budgets import Purse
 from spotsurfer.core.scheduling.deadline import MARKETS, Bought, weighed
 from spotsurfer.core.scheduling.interval import Paced, paced
+from spotsurfer.core.scheduling.licences import Licences
 from spotsurfer.core.scheduling.machines import Fleet, keep_seconds, offer_of
 from spotsurfer.core.scheduling.placement import GIB, choose, fits, serves, wrong_gpus
 from spotsurfer.core.scheduling.relocation import cheaper_but_far, with_relocation
@@ -149,7 +151,10 @@ class Planner:
         self._reserved: list[Offer] = []  # of jobs that wait for room: later jobs don't take it
         self.rejected: list[Rejected] = []
         self.notes: dict[JobId, str] = {}
-        self.contest = preemption.held(snapshot, self._next, now)
+        self.licences = Licences(snapshot, now)
+        thirsty = frozenset(s.job.id for s in snapshot.jobs if preemption.claims(s) and self.licences.lacks(s.job) is not None)
+        self.rivals = rivals(snapshot.jobs)
+        self.contest = preemption.held(snapshot, self._next, now, thirsty)
 
     def reject(self, job: JobId, what: str, why: str) -> None:
         """Remember an alternative that was not taken."""
@@ -193,6 +198,8 @@ class Planner:
         if small := frozenset(c.attempt.number for c in waiters if self._has_less(c, floor)):
             return small
         if holder is None:
+            if seen.job.id in self.licences.overbooked:
+                return frozenset(c.attempt.number for c in waiters)
             bought = self._weighed(seen) if own else None
             forced = bought is not None and bought.forced and any(o.market is Market.ON_DEMAND for o in self._ranked(seen))
             return frozenset(c.attempt.number for c in waiters if forced and c.attempt.market is Market.SPOT)
@@ -230,22 +237,31 @@ class Planner:
             if waiter.agent is not None and waiter.agent.waits:
                 self.note(job.id, f"attempt {waiter.attempt.number} gets ready: {waiter.agent.waits}")
             return None
-        if not any(self.snapshot.listings.values()):
-            self.note(job.id, PARTIAL)
+        if (why := self._not_now(job, own)) is not None:
+            self.note(job.id, why)
             return None
         holder = holder_of(own)
         purpose = NEEDED if holder is None else self._leaving(holder)
         if purpose is None and self.snapshot.doubt is not None and self.snapshot.doubt.asks == job.id:
             purpose = DOUBTED
-        after = not_before(own) if holder is None or holder.gone else None
-        if after is not None and self.now < after:
-            self.note(job.id, f"{backoff_reason(own)}; the next one comes in {(after - self.now).total_seconds():.0f} s")
-            return None
         if purpose is not None:
             return self._best(seen, own, purpose)
         if job.move is not None:
             return self._for_move(seen, own)
         return None if holder is None else self._worth(seen, own, holder)
+
+    def _not_now(self, job: Job, own: Sequence[AttemptView]) -> str | None:
+        """Why the job gets no machine now, whatever is on offer; None = it may get one."""
+        if not any(self.snapshot.listings.values()):
+            return PARTIAL
+        if (lack := self.licences.lacks(job)) is not None:
+            self.licences.wait(job)
+            return lack
+        holder = holder_of(own)
+        after = not_before(own) if holder is None or holder.gone else None
+        if after is None or self.now >= after:
+            return None
+        return f"{backoff_reason(own)}; the next one comes in {(after - self.now).total_seconds():.0f} s"
 
     def _leaving(self, holder: AttemptView) -> str | None:
         """Why the holder will be gone in any case."""
@@ -283,6 +299,8 @@ class Planner:
 
     def _next(self, seen: JobSeen) -> Offer | None:
         """The offer to buy for a job that has no machine, or None."""
+        if self.licences.lacks(seen.job) is not None:
+            return None
         ranked, _ = self._choices(seen)
         if any(self.snapshot.listed_at(o.pool.provider) is not None for o in self._offers):  # else none is, and all is on hold
             unseen = self._unseen(ranked)
@@ -412,6 +430,7 @@ class Planner:
                 SetWish(job, None, f"the move failed, the job runs on: {money}", clear_move=True) if move and holder else None
             )
         self.purse.take(seen.job, offer)
+        self.licences.plan(seen.job)
         known = [seen.head.epoch if seen.head is not None else 0, *(c.attempt.number for c in own), *seen.desired_heard]
         number = AttemptNumber(max(known) + 1)  # never a used one: its machine and its fencing would be confused
         if kept is not None:
@@ -463,6 +482,6 @@ def preview(job: Job, snapshot: Snapshot, policy: Policy, now: datetime) -> Prev
     elif not choices:
         obstacle = NO_MACHINE
     else:
-        full = hard.no_room_left(snapshot, seen, choices[0], ())
+        full = Licences(snapshot, now).lacks(job) or hard.no_room_left(snapshot, seen, choices[0], ())
         obstacle = full or hard.no_money_left(snapshot, seen, choices[0], ()) or Purse(snapshot).lacks(job, choices[0]) or ""
     return Preview(list(choices), rejected, obstacle)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -208,16 +208,19 @@ class Contest:
         return URGENT if seen.job.id in self.urgent else self.levels.get(seen.job.id, seen.job.spec.priority)
 
 
-def held(snapshot: Snapshot, offer_for: OfferFor, now: datetime) -> Contest:
-    """The contest for machines. `offer_for`: the offer to buy for a job that has no machine; None = nothing now."""
+def held(snapshot: Snapshot, offer_for: OfferFor, now: datetime, thirsty: Set[JobId] = frozenset()) -> Contest:
+    """The contest for machines. `offer_for`: the offer to buy for a job that has no machine; None = nothing now.
+
+    `thirsty`: jobs that wait for something else than a machine, and are starved all the same.
+    """
     stays = {s.job.id: use for s in snapshot.jobs if (use := _stays(s, snapshot.limits)) != NOTHING}
     wants = {s.job.id: of_offer(o) for s in snapshot.jobs if claims(s) and (o := offer_for(s)) is not None}
     hurry = _hurries(snapshot, now)
     overbooked = _overbooked(stays, snapshot.limits)
-    if not wants and not overbooked:
+    if not wants and not overbooked and not thirsty:
         return Contest(hurry=hurry)
     urgent = frozenset(s.job.id for s in snapshot.jobs if s.job.id in wants and _pressing(s, now))
-    waiting = {*wants, *(s.job.id for s in snapshot.jobs if _boots(s))}
+    waiting = {*wants, *thirsty, *(s.job.id for s in snapshot.jobs if _boots(s))}
     known = Contest(levels(snapshot, waiting, now), urgent)
     if overbooked:
         wants |= {job: stays[job] for job in _takers(snapshot, stays, known)}

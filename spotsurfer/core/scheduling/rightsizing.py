@@ -1,4 +1,4 @@
-"""On which machine type a job should run: rules for every size policy, usage of earlier runs, first size, resizing. Pure."""
+"""On which machine type a job should run: rules for every size policy, recorded usage, first size, resizing. Pure."""
 
 from __future__ import annotations
 
@@ -50,6 +50,7 @@ class SizeRules:
     cool_down_seconds: float = 0.0
     cpu_factor: float = 4.0  # at most so many times the processors that were asked for
     memory_factor: float = 4.0
+    history: bool = True  # earlier runs of the same kind set the first size
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,29 +210,18 @@ class Usage:
         return Earlier(tuple(seconds.tolist()), tuple(peaks.tolist()), tuple(cores.tolist()))
 
 
-# ---- The first size: memory for the next run of a step by the peaks of earlier runs, and the type that it begins on
-#
-# The guard freezes and moves up a run that needs more, instead of a kill. So a small margin and a plain rule suffice. A run
-# that the guard does not watch gets no less than was asked for.
-
-MARGIN = 1.08  # of the highest peak
-ROOM_BYTES = 12 << 20  # in addition, because small runs differ by more than a share
-LATEST = 20  # runs that are looked at
+# ---- The first size: the type that the next run of a step begins on; see `next_size` for its memory
 
 
-def next_bytes(peaks: Sequence[float]) -> float | None:
-    """Bytes of memory for the next run. `peaks`: bytes, the latest last. None without peaks: only the user's request counts."""
-    return None if not peaks else MARGIN * max(peaks[-LATEST:]) + ROOM_BYTES
+def begins_on(policy: Size, terms: SizeTerms, need: float, guarded: bool) -> int:
+    """The type for a run that begins. `terms.start`: what was asked for; `need`: bytes that earlier runs tell; `guarded`: it
+    moves up before it runs out of memory.
 
-
-def begins_on(policy: Size, terms: SizeTerms, peaks: Sequence[float], guarded: bool) -> int:
-    """The type for a run that begins. `terms.start`: what was asked for; `guarded`: it moves up before it runs out of memory.
-
-    The policy's choice by `terms.earlier`; if it has none, the cheapest type with as many cores and room for the peaks.
+    The policy's choice by `terms.earlier`; if it has none, the cheapest type with as many cores and room for the need.
     """
-    asked, need = terms.start, next_bytes(peaks) or 0.0
-    kinds = terms.kinds
-    enough = [i for i, k in enumerate(kinds) if k.usable_bytes >= need and k.cores >= kinds[asked].cores]
+    asked, kinds = terms.start, terms.kinds
+    cores = terms.asked_cores or kinds[asked].cores
+    enough = [i for i, k in enumerate(kinds) if k.usable_bytes >= need and k.cores >= cores]
     least = min(enough, key=lambda i: (kinds[i].usd_per_hour, -kinds[i].memory_bytes), default=asked)
     saves = guarded and kinds[least].usd_per_hour < kinds[asked].usd_per_hour
     other = least if saves or kinds[asked].usable_bytes < need else asked
@@ -347,7 +337,8 @@ def _terms(seen: JobSeen, best: Mapping[str, Offer], start: str, usable: Callabl
     )
     kinds = tuple(sorted(all_kinds, key=lambda k: (k.memory_bytes, k.cores, k.name)))
     spec, at = seen.job.spec, next(i for i, k in enumerate(kinds) if k.name == start)
-    return SizeTerms(kinds, at, move_seconds(seen.attempts), float(spec.size_cpus_max or spec.cpus))
+    threads = float(spec.size_cpus_max or spec.cpus)
+    return SizeTerms(kinds, at, move_seconds(seen.attempts), threads, asked_cores=float(spec.cpus))
 
 
 def move_seconds(attempts: Sequence[Attempt]) -> float:

@@ -101,8 +101,12 @@ class FileStore(ObjectStore, Protocol):
 
 
 class CopyingStore(FileStore, Protocol):
-    """A store that copies objects by itself, without a byte passing through us."""
+    """A store that copies objects by itself, without a byte passing through us, and tells its folders."""
 
     def copy(self, source: str, target: str) -> None:
         """Make `target` the same as `source`, durably; StoreError if `source` is absent."""
+        ...
+
+    def folders(self, prefix: str) -> tuple[str, ...]:
+        """Names of the folders right below `prefix`, which ends in /."""
         ...

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import subprocess
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from spotsurfer_wire.linux import procfs, syscalls
@@ -17,6 +18,8 @@ from spotsurfer_agent.host import root_fs
 from spotsurfer_agent.host.root_fs import Mount
 
 FOLDER = "shares"  # in the agent's folder
+SEEN, OWN = "shares-seen", "shares-own"  # of a rehearsal: the real ones, for reading, and what it writes over them
+PREFIX = "share-"  # of the names of their mounts
 BIND = "bind"  # a folder of the machine, for file systems that its image mounts itself
 MOUNT_SECONDS = 60.0
 LOOK_SECONDS = 10.0  # if the server is gone, every access to its files hangs
@@ -61,17 +64,38 @@ class Shares:
         """Mount all of them as declared, and check that each answers. Raises ShareTrouble. Idempotent."""
         for share in spec.shares:
             at = self.base / FOLDER / share.name
-            if not self._is_there(share, at):
+            if spec.rehearses and not share.read_only:
+                self._apart(share, at)
+            elif not self._is_there(share, at):
                 self._fresh(share, at)
             self._answers(share, at)
             self._point(share, spec, scratch)
 
+    def _apart(self, share: Share, at: Path) -> None:
+        """For a rehearsal: mounted for reading, and what the copy of the job writes stays on this machine."""
+        seen, own = self.base / SEEN / share.name, self.base / OWN / share.name
+        if str(at) in _lines():
+            return
+        self._fresh(replace(share, read_only=True), seen)
+        try:
+            if share.type == BIND:
+                syscalls.mount("", str(seen), flags=syscalls.MS_REMOUNT | syscalls.MS_BIND | syscalls.MS_RDONLY)
+            for folder in (own / "upper", own / "work", at):
+                folder.mkdir(parents=True, exist_ok=True)
+            # The numbers of files stay those of the real ones: by these they are known again.
+            data = f"lowerdir={seen},upperdir={own / 'upper'},workdir={own / 'work'},xino=off"
+            syscalls.mount("overlay", str(at), "overlay", data=data)
+        except OSError as e:
+            raise ShareTrouble(share, f"this machine can't rehearse with it without writing there ({e})", REFUSED) from e
+
     def drop(self) -> None:
         """Unmount all of them, also those of an earlier agent. The job does not run."""
-        for at in sorted((self.base / FOLDER).glob("*")):
-            with contextlib.suppress(OSError):  # what can't be unmounted now goes with the machine
-                self._leave(at)
-                at.rmdir()
+        for folder in (FOLDER, SEEN):
+            for at in sorted((self.base / folder).glob("*")):
+                with contextlib.suppress(OSError):  # what can't be unmounted now goes with the machine
+                    self._leave(at)
+                    at.rmdir()
+        shutil.rmtree(self.base / OWN, ignore_errors=True)
 
     def _is_there(self, share: Share, at: Path) -> bool:
         line = _lines().get(str(at))
@@ -140,7 +164,7 @@ def target(share: Share, spec: Spec, base: str) -> str:
 
 def mounts(spec: Spec, base: str) -> list[Mount]:
     """The mounts for the job's shared file systems."""
-    return [Mount(f"share-{s.name}", f"{base}/{FOLDER}/{s.name}", target(s, spec, base), s.read_only) for s in spec.shares]
+    return [Mount(f"{PREFIX}{s.name}", f"{base}/{FOLDER}/{s.name}", target(s, spec, base), s.read_only) for s in spec.shares]
 
 
 def _lines() -> dict[str, MountLine]:
@@ -163,4 +187,9 @@ def folders(spec: Spec, base: str) -> tuple[str, ...]:
 
 def written(mounts: Iterable[Mount]) -> list[str]:
     """The mounts of a job's writable shared file systems."""
-    return [m.target for m in mounts if m.name.startswith("share-") and not m.read_only]
+    return [m.target for m in mounts if m.name.startswith(PREFIX) and not m.read_only]
+
+
+def name_of(mount: Mount) -> str:
+    """The name of the shared file system that it shows."""
+    return mount.name.removeprefix(PREFIX)

@@ -72,6 +72,7 @@ class BoxRecord:
     metadata: dict[str, str] = field(default_factory=dict)  # additions to and replacements of its metadata service's content
     metadata_dialect: str = "aws"  # of its metadata service: "aws"; a test cloud may want another
     root: str = ""  # the tree that is its root; "" = the host's
+    folders: dict[str, str] = field(default_factory=dict)  # folders of the host that it may write to, by name
     runtimes: str = ""  # folder of runtimes that it finds in place; "" = it fetches them
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,6 +72,7 @@ def make(target: str, devices: Sequence[Device]) -> None:
 # depends on something of the host fails as it would on a machine.
 
 DISK_AT = "/var/lib/spotsurfer"
+FOLDERS_AT = f"{DISK_AT}/folders"  # where boxes have folders of the host: what a machine's image mounts of a file server
 # Mount points, not files of ours: a fresh machine has nothing there, but users of the host do.
 PRIVATE = {"/tmp": "1777", "/run": "0755", "/var/tmp": "1777", "/dev/shm": "1777", "/root": "0700", "/home": "0755"}  # noqa: S108
 _CGROUP_ROOT = "/sys/fs/cgroup"
@@ -97,6 +98,7 @@ class View:
     hidden: Sequence[str]
     root: str
     runtimes: str
+    folders: Mapping[str, str]  # of the host, by name: all boxes have them below `FOLDERS_AT`, for writing
 
 
 def build(view: View) -> None:
@@ -117,6 +119,7 @@ def build(view: View) -> None:
     syscalls.mount(top + view.device, top + DISK_AT, view.disk_kind)
     if view.runtimes:  # before private and hidden folders cover it
         _bake_in(Path(view.runtimes), Path(top + DISK_AT) / "runtime")
+    _show(view.folders, Path(top + FOLDERS_AT))
     _mount_proc(top + "/proc")
     _mount_sys(view, top)
     for folder, mode in PRIVATE.items():
@@ -142,6 +145,15 @@ def _bake_in(runtimes: Path, at: Path) -> None:
         target.mkdir(parents=True, exist_ok=True)
         syscalls.bind(str(runtime.resolve()), str(target))
         syscalls.make_read_only(str(target))
+
+
+def _show(folders: Mapping[str, str], at: Path) -> None:
+    """Folders of the host, for writing, although they lie on mounts that are read-only by now."""
+    for name, folder in folders.items():
+        target = at / name
+        target.mkdir(parents=True, exist_ok=True)
+        syscalls.bind(folder, str(target))
+        syscalls.mount("", str(target), flags=syscalls.MS_REMOUNT | syscalls.MS_BIND | _OPEN)
 
 
 def _mount_proc(target: str) -> None:

@@ -119,6 +119,7 @@ def _boot(box: Box, record: BoxRecord, disk: Disk, hidden: list[str], serve: Cal
         hidden=[h for h in hidden if not any(Path(n).is_relative_to(h) for n in _NEEDED)],
         root=record.root,
         runtimes=record.runtimes,
+        folders=record.folders,
     )
     _say(box.line, {"name": record.id, "user_data": record.user_data, "view": dataclasses.asdict(view)})
     _expect(said.readline(), "up")

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from spotsurfer_wire import object_keys
+from spotsurfer_wire import json_codec, object_keys
+from spotsurfer_wire.messages import Spec
 from spotsurfer_wire.object_keys import KeyRights
 
 from spotsurfer_providers.local.object_gateway import s3_protocol
@@ -192,8 +193,20 @@ class Gateway(http.server.ThreadingHTTPServer):
         self.socket.close()
         self.socket = listening
         self.objects, self.uploads = objects, Uploads(objects)
+        self._homes: dict[str, str] = {}  # by job: the scope of the folder that it works in
         self.buckets: dict[str, tuple[Objects, Scope | Keys | Reader]] = {n: (o, Reader()) for n, o in (buckets or {}).items()}
         self.buckets[BUCKET] = (objects, scope)
+
+    def reads_home(self, scope: object, key: str) -> bool:
+        """Whether the key is of what jobs of the same folder were sent; the job's specification names that."""
+        job = getattr(scope, "job", "")
+        if not job or not key.startswith(object_keys.homes_prefix()):
+            return False
+        if job not in self._homes and (found := self.objects.open(object_keys.spec_key(job))) is not None:
+            with found[1] as file:
+                self._homes[job] = json_codec.decode(Spec, file.read()).home_scope
+        home = self._homes.get(job, "")
+        return bool(home) and object_keys.rights_of_attempt(job, 1, home).may_read(key)
 
 
 class GatewayHandler(http.server.BaseHTTPRequestHandler):
@@ -273,7 +286,7 @@ class GatewayHandler(http.server.BaseHTTPRequestHandler):
     # ------------------------------------------------------------ objects
 
     def _get(self) -> None:
-        self._may(self.scope.may_read(self.key))
+        self._may(self.scope.may_read(self.key) or self.server.reads_home(self.scope, self.key))
         found = self.objects.open(self.key)
         if found is None:
             raise S3Error(404, "NoSuchKey", "there is no such object")

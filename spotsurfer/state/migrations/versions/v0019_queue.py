@@ -7,8 +7,8 @@ from alembic import op
 
 revision = "0019"
 down_revision = "0018"
-TEXTS = ("array", "ended_by", "name", "project", "shape", "waits_for")
-NUMBERS = ("number", "priority", "array_limit", "cpus", "gpus")
+TEXTS = ("array", "ended_by", "signal", "name", "project", "shape", "waits_for")
+NUMBERS = ("number", "signals_asked", "priority", "array_limit", "cpus", "gpus")
 
 
 def upgrade() -> None:
@@ -17,6 +17,8 @@ def upgrade() -> None:
         op.add_column("job", sa.Column(name, sa.String(), nullable=False, server_default=""))
     for name in NUMBERS:
         op.add_column("job", sa.Column(name, sa.Integer(), nullable=False, server_default="0"))
+    op.add_column("attempt", sa.Column("signals_told", sa.Integer(), nullable=False, server_default="0"))
+    op.add_column("attempt", sa.Column("signal", sa.String(), nullable=False, server_default=""))
     op.add_column("job", sa.Column("memory_bytes", sa.BigInteger(), nullable=False, server_default="0"))
     op.add_column("job", sa.Column("task", sa.Integer()))
     op.add_column("job", sa.Column("time_limit_seconds", sa.Float()))
@@ -40,4 +42,6 @@ def upgrade() -> None:
     op.create_index("ix_job_number", "job", ["number"])
     op.create_index("ix_job_array", "job", ["array", "state", "submitted_at"])
     op.create_index("ix_job_name", "job", ["name", "owner"])
+    op.create_index("ix_job_limited", "job", ["state", "wish", "waits_for", "array", "array_limit"])
+    op.create_index("ix_job_pressing", "job", ["pressing", "state"])
     op.create_index("ix_job_queue", "job", ["state", "wish", "waits_for", "shape", "priority", "submitted_at", "id"])
