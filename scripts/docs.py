@@ -18,7 +18,7 @@ from spotsurfer.model.errors import every_kind
 from spotsurfer.model.job import HOLDS, WAITS
 from spotsurfer.model.money import MICROS
 from spotsurfer.model.prices import ALWAYS, HOUR_SECONDS, MONTH_SECONDS, PER_THOUSAND, PRICED_QUANTITY
-from spotsurfer.model.state_machine import ATTEMPT, JOB
+from spotsurfer.model.state_machine import ATTEMPT, JOB, MACHINE
 from spotsurfer.web.app import make_app
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -74,13 +74,21 @@ At most one waiter ({waiters}) and one holder ({holders}) per job.
 Only a holder may commit and publish.
 
 {attempt}
+
+## Machine
+
+One that is kept takes several attempts, one after the other or at a time; the others have one.
+
+{machine}
 """
 
 
 def states_page() -> str:
     """The whole of docs/states.md."""
     waiters, holders = (", ".join(sorted(states)) for states in (WAITS, HOLDS))
-    return STATES.format(job=_diagram(JOB), attempt=_diagram(ATTEMPT), waiters=waiters, holders=holders)
+    return STATES.format(
+        job=_diagram(JOB), attempt=_diagram(ATTEMPT), machine=_diagram(MACHINE), waiters=waiters, holders=holders
+    )
 
 
 def _diagram(table: Mapping[Any, Mapping[Any, Any]]) -> str:

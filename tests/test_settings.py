@@ -120,7 +120,7 @@ def test_places_follow_the_data_folder(tmp_path: Path, monkeypatch: pytest.Monke
 def test_every_limit_of_decide_is_a_setting_with_the_same_default() -> None:
     fields = {f.name for f in dataclasses.fields(Limits)} - {
         *("budget_usd_micros", "price_max_usd_micros", "hourly_max_usd_micros"),  # in dollars there
-        *("advice_moves", "gpus_shared"),  # the provider's
+        *("advice_moves", "gpus_shared", "keeps"),  # the provider's
         "checkpoint_seconds",  # [agent] checkpoint_interval
     }
     assert fields <= set(LimitsSection.model_fields)

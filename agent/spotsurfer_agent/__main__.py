@@ -18,8 +18,9 @@ from spotsurfer_wire.json_codec import ProtocolError
 from spotsurfer_wire.messages import AgentConfig
 
 from spotsurfer_agent import __version__
-from spotsurfer_agent.control import keeper, respawn
+from spotsurfer_agent.control import respawn
 from spotsurfer_agent.host import shim_protocol
+from spotsurfer_agent.slots import keeper
 
 log = logging.getLogger("spotsurfer_agent")
 
@@ -63,8 +64,9 @@ def _run(options: argparse.Namespace, config: AgentConfig, *, waits: bool) -> in
     # Imported here: the respawner lives as long as the machine and needs none of these modules, which take 40 MB.
     from spotsurfer_wire import crypto
 
-    from spotsurfer_agent.control import orders, process
+    from spotsurfer_agent.control import process
     from spotsurfer_agent.control.notices import UnknownDialect, make_dialect
+    from spotsurfer_agent.slots import orders
 
     beat = respawn.beater()
     if waits:
@@ -123,9 +125,9 @@ def _keep(options: argparse.Namespace, config: AgentConfig) -> int:
 
 
 def _enter_slot_network(slot: int) -> None:
-    from spotsurfer_agent.host import slot_network
+    from spotsurfer_agent.slots import network
 
-    slot_network.enter(slot)
+    network.enter(slot)
 
 
 def _run_until_told(one: respawn.Respawner | keeper.Keeper) -> int:

@@ -207,7 +207,7 @@ class Apply:
 
     def _of_machine(self, c: Connection, attempt: Attempt, event: AttemptEvent) -> None:
         """Record what an attempt's event means for its machine."""
-        machine, now = rows.load_machine(c, attempt.token), self.clock.now()
+        machine, now = rows.load_machine(c, attempt.token), attempt.since
         after = effects.machine_after(machine, attempt, event, now)
         if event is AttemptEvent.SLOT_EMPTY and not rows.is_used(c, machine.token):
             after = replace(after, idle_since=now)

@@ -166,9 +166,8 @@ def after(attempt: Attempt, event: AttemptEvent, reason: str, now: datetime, see
         moved = replace(moved, reclaimed=True)
     if seen is not None and seen.public_address:  # ended machines show none any more
         moved = replace(moved, public_address=True)
-    if (
-        seen is not None and moved.launched_at is None and not moved.slot
-    ):  # the answer to its order was lost, but the machine costs money
+    if seen is not None and moved.launched_at is None and not moved.slot:
+        # The answer to its order was lost, but the machine costs money.
         moved = replace(moved, instance=seen.id, launched_at=seen.launched_at)
     return moved
 

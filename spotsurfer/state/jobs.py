@@ -249,8 +249,10 @@ def machine_to_row(machine: Machine) -> dict[str, Any]:
 
 def machine_from_row(row: Any) -> Machine:
     """A machine from its row."""
-    values = {**row, "state": MachineState(row["state"]), "market": Market(row["market"]), "pool": Pool(**row["pool"])}
-    return Machine(**values | {name: instant(row[name]) for name in MACHINE_TIMES})
+    values = dict(row)
+    values |= {"state": MachineState(row["state"]), "market": Market(row["market"]), "pool": Pool(**row["pool"])}
+    values |= {name: instant(row[name]) for name in MACHINE_TIMES}
+    return Machine(**values)
 
 
 def add_machine(connection: Connection, machine: Machine) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from spotsurfer_agent.control import keeper
+from spotsurfer_agent.slots import keeper
 from spotsurfer_wire import json_codec
 from spotsurfer_wire.messages import AgentConfig
 
@@ -29,7 +29,7 @@ CONFIG = AgentConfig(
 KEEP = """
 import sys
 from pathlib import Path
-from spotsurfer_agent.control.keeper import Keeper, MachineWays
+from spotsurfer_agent.slots.keeper import Keeper, MachineWays
 from spotsurfer_wire import json_codec
 from spotsurfer_wire.messages import AgentConfig
 base = Path(sys.argv[1])

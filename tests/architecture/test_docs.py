@@ -9,7 +9,7 @@ import reference_pages
 from support.tree import ROOT
 
 from spotsurfer.model.errors import every_kind
-from spotsurfer.model.state_machine import ATTEMPT, JOB
+from spotsurfer.model.state_machine import ATTEMPT, JOB, MACHINE
 
 DOCS = runpy.run_path(str(ROOT / "scripts" / "docs.py"))
 
@@ -46,7 +46,7 @@ def test_states_page_is_fresh() -> None:
 
 
 def test_states_page_draws_every_edge() -> None:
-    edges = sum(len(e) for table in (JOB, ATTEMPT) for e in table.values())
+    edges = sum(len(e) for table in (JOB, ATTEMPT, MACHINE) for e in table.values())
     drawn = re.findall(r"^    \w+ --> \w+: .+$", DOCS["states_page"](), re.MULTILINE)
     assert len(drawn) == edges
 

@@ -24,7 +24,7 @@ from spotsurfer_agent.host.cgroup import CgroupError, JobCgroup
 from spotsurfer_agent.host.tools import Tools
 
 CRIU_AT_LEAST = (4, 2)
-OF_MACHINE = "machine.json"  # in the folder of a slot, see `control.keeper`
+OF_MACHINE = "machine.json"  # in the folder of a slot, see `slots.keeper`
 FREE_BYTES_AT_LEAST = 256 << 20
 
 

@@ -72,8 +72,16 @@ class Logins:
         if address is None:
             kind = "public" if self._public else "private"
             raise Conflict(f"the machine of {a.job}, attempt {a.number}, has no {kind} address (yet); see [ssh] address")
-        key = connection.public_line(self._seed_of(a.job, a.number))
+        first = self._first(a)
+        key = connection.public_line(self._seed_of(first.job, first.number))
         return Machine(a.number, a.instance or "", address, self._ssh.port, self._ssh.user or "", key)
+
+    def _first(self, a: Attempt) -> Attempt:
+        """The attempt for which its machine was bought: by that one's key it is known."""
+        if not a.slot:
+            return a
+        with self._engine.connect() as c:
+            return rows.tenants(c, [a.token])[a.token][0]
 
     def nudge(self, a: Attempt) -> None:
         """Make the agent look now. Returns at once; one nudge a machine at a time."""

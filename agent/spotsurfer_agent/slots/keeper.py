@@ -5,7 +5,7 @@ agent's, and control groups. Process 1 in it is the respawner of the slot's agen
 in the slot, and its mounts go with the namespace. The keeper removes the rest. If it can't, the machine is ended.
 
 The first slot's configuration comes with user-data. For each later one an agent waits that has started already, and fetches it
-from the store (`control.orders`). The keeper lives as long as the machine and imports next to nothing.
+from the store (`slots.orders`). The keeper lives as long as the machine and imports next to nothing.
 """
 
 from __future__ import annotations
