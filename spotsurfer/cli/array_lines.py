@@ -9,8 +9,8 @@ from typing import Any
 
 from spotsurfer.common.plain_words import STATES
 from spotsurfer.common.units import duration
-from spotsurfer.model.arrays import ranges
-from spotsurfer.model.dependencies import NEVER
+from spotsurfer.model.queueing.arrays import ranges
+from spotsurfer.model.queueing.dependencies import NEVER
 
 Json = dict[str, Any]
 

@@ -14,8 +14,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from spotsurfer.common.plain_words import PHASES, STATES
-from spotsurfer.model.dependencies import NEVER
 from spotsurfer.model.money import usd
+from spotsurfer.model.queueing.dependencies import NEVER
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -14,9 +14,9 @@ from spotsurfer.common.backoff import backoff_seconds
 from spotsurfer.home import logs, settling
 from spotsurfer.home.book import Awaited, Book
 from spotsurfer.home.deliver import FEW, Pass, deliver
-from spotsurfer.model import arrays
 from spotsurfer.model.errors import NoController
 from spotsurfer.model.job import JobId, JobSpec
+from spotsurfer.model.queueing import arrays
 from spotsurfer.ports.clock import SystemClock
 from spotsurfer.web.client import Client, Json
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 
 from spotsurfer.common.units import SECONDS_MAX, parse_seconds
-from spotsurfer.model.arrays import read_array
-from spotsurfer.model.dependencies import read_after
 from spotsurfer.model.job import SIGNALS, JobSpec
+from spotsurfer.model.queueing.arrays import read_array
+from spotsurfer.model.queueing.dependencies import read_after
 
 WARN_MAX_SECONDS = 65_535.0  # as Slurm
 TIME_LIMIT_MIN_SECONDS = 1.0

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 
 from spotsurfer.model.budgets import BudgetSeen
 from spotsurfer.model.job import Attempt, AttemptNumber, InstanceId, Job, JobId
-from spotsurfer.model.licences import LicencePool
 from spotsurfer.model.lifetimes import Fates
 from spotsurfer.model.machine import Machine
 from spotsurfer.model.market import Cooldown, Gpus, Market, Offer, Pool
+from spotsurfer.model.queueing.licences import LicencePool
 from spotsurfer.model.transfer import FREE, Tariff
 
 

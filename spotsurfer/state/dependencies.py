@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from sqlalchemy import Connection, delete, exists, func, insert, or_, select, true, update
 
-from spotsurfer.model.dependencies import After, Dependency
 from spotsurfer.model.job import ENDED, Job, JobId, JobState
+from spotsurfer.model.queueing.dependencies import After, Dependency
 from spotsurfer.state.queue import ARRAY, BEGIN, DEPENDENCY
 from spotsurfer.state.schema import dependency as D
 from spotsurfer.state.schema import job as J

@@ -15,7 +15,6 @@ from typing import Any
 from sqlalchemy import Connection, Select, and_, exists, func, insert, or_, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
-from spotsurfer.model.arrays import limit_of, ranges, read_array
 from spotsurfer.model.errors import Conflict, NotFound
 from spotsurfer.model.job import (
     ENDED,
@@ -40,6 +39,7 @@ from spotsurfer.model.job import (
 )
 from spotsurfer.model.machine import GONE, Machine, MachineState, machine_of
 from spotsurfer.model.market import Market, Pool
+from spotsurfer.model.queueing.arrays import limit_of, ranges, read_array
 from spotsurfer.model.snapshot import Held, Waiting
 from spotsurfer.model.timeline_events import Kind
 from spotsurfer.state import dependencies

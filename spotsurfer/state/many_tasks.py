@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, case, delete, exists, func, or_, select, true, update
 
-from spotsurfer.model.dependencies import NEVER
 from spotsurfer.model.job import ASKED, ENDED, JobId, JobState, Wish
+from spotsurfer.model.queueing.dependencies import NEVER
 from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.service import Moment
 from spotsurfer.state import dependencies, queue, timeline

@@ -13,8 +13,8 @@ from support.dict_store import DictStore
 from spotsurfer.controller.jobs.batches import rows_of
 from spotsurfer.controller.jobs.commands import Commands
 from spotsurfer.model import errors as e
-from spotsurfer.model.dependencies import read_after
 from spotsurfer.model.job import JobId, JobSpec, JobState, Wish
+from spotsurfer.model.queueing.dependencies import read_after
 from spotsurfer.ports.clock import ManualClock
 from spotsurfer.state import dependencies, queue, timeline
 from spotsurfer.state import jobs as rows

@@ -17,8 +17,8 @@ from simulation.world import LIMITS, World
 from spotsurfer_wire import json_codec, object_keys
 
 from spotsurfer.controller.jobs.batches import of_task, rows_of
-from spotsurfer.model.dependencies import read_after
 from spotsurfer.model.job import ENDED, OVER, JobId, JobSpec, JobState
+from spotsurfer.model.queueing.dependencies import read_after
 from spotsurfer.state import dependencies, timeline
 from spotsurfer.state import jobs as rows
 

@@ -26,9 +26,9 @@ from slurm.transcripts import FIRST_NUMBER
 
 from spotsurfer.jobspec.queueing import begins_at
 from spotsurfer.jobspec.validate import problems
-from spotsurfer.model import arrays
-from spotsurfer.model.dependencies import After, read_after
 from spotsurfer.model.job import JobSpec, MarketChoice
+from spotsurfer.model.queueing import arrays
+from spotsurfer.model.queueing.dependencies import After, read_after
 from spotsurfer.ports.clock import SystemClock
 
 CLOCK = SystemClock()

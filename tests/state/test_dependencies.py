@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import Connection, Engine, select
 from support.builders import a_job
 
-from spotsurfer.model.arrays import task_id
-from spotsurfer.model.dependencies import read_after
 from spotsurfer.model.job import Job, JobId, JobState
+from spotsurfer.model.queueing.arrays import task_id
+from spotsurfer.model.queueing.dependencies import read_after
 from spotsurfer.state import dependencies
 from spotsurfer.state import jobs as rows
 from spotsurfer.state.db import open_database

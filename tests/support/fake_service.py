@@ -18,7 +18,6 @@ from spotsurfer.controller.jobs.batches import rows_of
 from spotsurfer.ledger.cost_report import Period, cost_report
 from spotsurfer.ledger.time_by_use import AttemptFacts, JobFacts
 from spotsurfer.model.actions import Preview
-from spotsurfer.model.arrays import limit_of
 from spotsurfer.model.budgets import WARN_AT, Budget, BudgetStatus, Per
 from spotsurfer.model.charges import ChargeLine
 from spotsurfer.model.cost_report import CostReport
@@ -38,8 +37,9 @@ from spotsurfer.model.job import (
     Rewind,
     Wish,
 )
-from spotsurfer.model.licences import LicenceStatus
 from spotsurfer.model.market import Market, Pool
+from spotsurfer.model.queueing.arrays import limit_of
+from spotsurfer.model.queueing.licences import LicenceStatus
 from spotsurfer.model.snapshot import SpotSeen
 from spotsurfer.ports.service import (
     AttemptStatus,

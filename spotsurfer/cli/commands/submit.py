@@ -17,8 +17,8 @@ from spotsurfer.cli.follow import until_all_ended, until_ended, verdict
 from spotsurfer.cli.printing import complain, console, is_quiet, money, put, put_json, table, tell
 from spotsurfer.common.units import counted
 from spotsurfer.common.units import size as human_size
-from spotsurfer.model.arrays import read_array, task_id
 from spotsurfer.model.errors import Conflict, NoCapacity, SpotsurferError, UsageError
+from spotsurfer.model.queueing.arrays import read_array, task_id
 from spotsurfer.web.client import Client, Json, job_path
 from spotsurfer.web.submitting import request_body, spec_body, upload
 

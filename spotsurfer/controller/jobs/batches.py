@@ -12,10 +12,10 @@ from sqlalchemy import Connection
 
 from spotsurfer.jobspec.queueing import begins_at
 from spotsurfer.jobspec.validate import WORK_MIN_SECONDS
-from spotsurfer.model import arrays
-from spotsurfer.model.dependencies import After, Dependency, read_after
 from spotsurfer.model.errors import Conflict, JobFileError, NotFound
 from spotsurfer.model.job import ASKED, Job, JobId, JobSpec, JobState, MarketChoice, Wish
+from spotsurfer.model.queueing import arrays
+from spotsurfer.model.queueing.dependencies import After, Dependency, read_after
 from spotsurfer.ports.service import NewJob
 from spotsurfer.state import jobs as rows
 

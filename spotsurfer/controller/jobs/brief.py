@@ -9,9 +9,9 @@ from sqlalchemy import Connection, RowMapping
 
 from spotsurfer.common.units import counted
 from spotsurfer.core.facts.attempt_view import holder_of, phase
-from spotsurfer.model.arrays import limit_of
-from spotsurfer.model.dependencies import NEVER
 from spotsurfer.model.job import OVER, Attempt, HeldBy, Job, JobId, JobState, Wish
+from spotsurfer.model.queueing.arrays import limit_of
+from spotsurfer.model.queueing.dependencies import NEVER
 from spotsurfer.ports.service import JobBrief
 from spotsurfer.state import brief, dependencies, queue
 from spotsurfer.state import jobs as rows

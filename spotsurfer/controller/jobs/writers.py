@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 
 from sqlalchemy import Connection
 
-from spotsurfer.model.arrays import PLACE
 from spotsurfer.model.errors import Conflict, JobFileError
 from spotsurfer.model.job import JobSpec
+from spotsurfer.model.queueing.arrays import PLACE
 from spotsurfer.state import jobs as rows
 
 WILD = frozenset("*?[")

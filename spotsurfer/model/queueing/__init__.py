@@ -1,0 +1,1 @@
+"""What holds jobs back before their first machine, as values: arrays and their limits, dependencies, licences."""
