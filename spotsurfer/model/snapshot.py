@@ -12,7 +12,7 @@ from spotsurfer.model.licences import LicencePool
 from spotsurfer.model.lifetimes import Fates
 from spotsurfer.model.machine import Machine
 from spotsurfer.model.market import Cooldown, Gpus, Market, Offer, Pool
-from spotsurfer.model.transfer import FREE, Tariff
+from spotsurfer.model.prices import FREE, Tariff
 
 
 @dataclass(frozen=True, slots=True)
