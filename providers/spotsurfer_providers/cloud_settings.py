@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from spotsurfer.common.input_errors import did_you_mean
 from spotsurfer.model.errors import ConfigError
 from spotsurfer.model.money import from_usd
-from spotsurfer.model.transfer import EgressPrices
+from spotsurfer.model.prices import EgressPrices
 
 M = TypeVar("M", bound=BaseModel)
 

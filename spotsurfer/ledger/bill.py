@@ -15,8 +15,7 @@ from spotsurfer.model.charges import ChargeKind, ChargeLine
 from spotsurfer.model.job import OVER
 from spotsurfer.model.machine import GONE
 from spotsurfer.model.market import Market
-from spotsurfer.model.prices import ALWAYS, HOUR_SECONDS, PRICED_QUANTITY, PriceSpan, Thing, listed, spans
-from spotsurfer.model.transfer import GIB, Place
+from spotsurfer.model.prices import ALWAYS, GIB, HOUR_SECONDS, PRICED_QUANTITY, Place, PriceSpan, Thing, listed, spans
 
 FREE_SECONDS = 3600  # of a machine that its cloud takes back in its first hour, if that is free
 

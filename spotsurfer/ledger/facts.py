@@ -10,8 +10,7 @@ from typing import NamedTuple
 from spotsurfer.model.charges import KeptImage, Stay
 from spotsurfer.model.job import OVER, Attempt, JobId
 from spotsurfer.model.machine import GONE, Machine
-from spotsurfer.model.prices import ListPrice, Override, Steps
-from spotsurfer.model.transfer import FREE, Tariff
+from spotsurfer.model.prices import FREE, ListPrice, Override, Steps, Tariff
 from spotsurfer.ports.provider import BillingRule
 
 

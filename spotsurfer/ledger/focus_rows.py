@@ -14,7 +14,7 @@ from spotsurfer.model.charges import ChargeKind, ChargeLine
 from spotsurfer.model.cost_report import JobLabels
 from spotsurfer.model.market import Market
 from spotsurfer.model.money import MICROS
-from spotsurfer.model.transfer import GIB
+from spotsurfer.model.prices import GIB
 
 MONEY = ("BilledCost", "EffectiveCost", "ContractedCost", "ListCost")  # in US dollars
 TIMES = ("BillingPeriodStart", "BillingPeriodEnd", "ChargePeriodStart", "ChargePeriodEnd")

@@ -11,8 +11,8 @@ from spotsurfer.model.job import Attempt, AttemptNumber, InstanceId, Job, JobId
 from spotsurfer.model.lifetimes import Fates
 from spotsurfer.model.machine import Machine
 from spotsurfer.model.market import Cooldown, Gpus, Market, Offer, Pool
+from spotsurfer.model.prices import FREE, Tariff
 from spotsurfer.model.queueing.licences import LicencePool
-from spotsurfer.model.transfer import FREE, Tariff
 
 
 @dataclass(frozen=True, slots=True)

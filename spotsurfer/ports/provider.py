@@ -12,8 +12,7 @@ from typing import Protocol
 
 from spotsurfer.model.job import InstanceId
 from spotsurfer.model.market import Market, Offer, Pool
-from spotsurfer.model.prices import ALWAYS, ListPrice
-from spotsurfer.model.transfer import EgressPrices
+from spotsurfer.model.prices import ALWAYS, EgressPrices, ListPrice
 from spotsurfer.ports.clock import Clock
 
 # ---- Witness: a queue of the cloud's events, as a second source besides the agents on machines

@@ -12,7 +12,7 @@ from spotsurfer_providers.catalog import egress_prices
 from support.fleet import MARKS
 from support.two_clouds import BOOT, Surf, surf
 
-from spotsurfer.model.transfer import GIB
+from spotsurfer.model.prices import GIB
 
 pytestmark = [*MARKS, pytest.mark.slow, pytest.mark.timeout(900)]
 PATIENCE_SECONDS = 240.0  # for a host that does much else

@@ -13,8 +13,7 @@ from spotsurfer.ledger.facts import Rules
 from spotsurfer.model.charges import ChargeKind, ChargeLine, KeptImage
 from spotsurfer.model.job import AttemptState, JobId, Parent
 from spotsurfer.model.market import Pool
-from spotsurfer.model.prices import ListPrice, Match
-from spotsurfer.model.transfer import GIB, EgressPrices, Place, Tariff
+from spotsurfer.model.prices import GIB, EgressPrices, ListPrice, Match, Place, Tariff
 from spotsurfer.state import jobs, ledger_facts, observations
 from spotsurfer.state.db import open_database
 

@@ -15,7 +15,7 @@ from spotsurfer.controller.machines.clouds import Clouds
 from spotsurfer.model.errors import ConfigError, NoCapacity, ProviderError
 from spotsurfer.model.job import AttemptState, InstanceId
 from spotsurfer.model.market import Market, Offer, Pool
-from spotsurfer.model.transfer import Place
+from spotsurfer.model.prices import Place
 from spotsurfer.ports.clock import ManualClock
 from spotsurfer.ports.provider import (
     BootBucket,

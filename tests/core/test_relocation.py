@@ -11,7 +11,7 @@ from spotsurfer.core.decide import decide
 from spotsurfer.core.scheduling.relocation import STAY_HOURS, with_relocation
 from spotsurfer.model.actions import Plan
 from spotsurfer.model.market import Market, Offer, Pool
-from spotsurfer.model.transfer import GIB, EgressPrices, Place, Tariff
+from spotsurfer.model.prices import GIB, EgressPrices, Place, Tariff
 
 EGRESS = {"one": EgressPrices(20_000, 90_000), "two": EgressPrices(20_000, 120_000)}
 HERE, NEAR, FAR = Place("one", "east"), Place("one", "west"), Place("two", "east")

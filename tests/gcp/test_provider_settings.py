@@ -14,7 +14,7 @@ from support import gcp
 from support.tree import ROOT
 
 from spotsurfer.model.errors import ConfigError
-from spotsurfer.model.transfer import EgressPrices
+from spotsurfer.model.prices import EgressPrices
 from spotsurfer.ports.clock import SystemClock
 from spotsurfer.ports.provider import BootBucket, ProviderHost
 

@@ -19,8 +19,7 @@ from spotsurfer.model.job import Attempt, AttemptNumber
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.market import Pool
 from spotsurfer.model.money import for_seconds, from_usd, usd
-from spotsurfer.model.prices import Steps
-from spotsurfer.model.transfer import GIB, EgressPrices, Place, Tariff
+from spotsurfer.model.prices import GIB, EgressPrices, Place, Steps, Tariff
 from spotsurfer.ports.provider import BillingRule
 from spotsurfer.state import jobs, observations
 from spotsurfer.state.db import open_database

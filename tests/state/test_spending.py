@@ -21,8 +21,7 @@ from spotsurfer.model.budgets import EVERYTHING, Per, begins, scopes_of
 from spotsurfer.model.charges import ChargeKind, KeptImage
 from spotsurfer.model.job import OVER, Attempt, AttemptNumber, AttemptState, Job, JobId, JobState, Parent
 from spotsurfer.model.market import Pool
-from spotsurfer.model.prices import ListPrice, Match
-from spotsurfer.model.transfer import GIB, EgressPrices, Place, Tariff
+from spotsurfer.model.prices import GIB, EgressPrices, ListPrice, Match, Place, Tariff
 from spotsurfer.state import jobs as rows
 from spotsurfer.state import ledger_facts, observations
 from spotsurfer.state.db import open_database

@@ -18,8 +18,7 @@ from spotsurfer.ledger.facts import Counts, Facts, MachineFacts, Rules, StoredFa
 from spotsurfer.model.charges import ChargeKind, ChargeLine, KeptImage
 from spotsurfer.model.job import Attempt, AttemptNumber, AttemptState, InstanceId, JobId
 from spotsurfer.model.market import Market, Pool
-from spotsurfer.model.prices import ALWAYS, ListPrice, Match, Override
-from spotsurfer.model.transfer import GIB, EgressPrices, Place, Tariff
+from spotsurfer.model.prices import ALWAYS, GIB, EgressPrices, ListPrice, Match, Override, Place, Tariff
 from spotsurfer.ports.provider import BillingRule
 
 FOLDER = Path(__file__).parents[1] / "ledger" / "bills"

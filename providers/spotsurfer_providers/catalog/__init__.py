@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from spotsurfer.model.market import NO_GPUS, Gpus
 from spotsurfer.model.money import from_usd
-from spotsurfer.model.transfer import EgressPrices
+from spotsurfer.model.prices import EgressPrices
 
 _MIB = 1024 * 1024
 

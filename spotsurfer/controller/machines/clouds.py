@@ -14,8 +14,7 @@ from spotsurfer.ledger.facts import Rules
 from spotsurfer.model.errors import ConfigError, ProviderError
 from spotsurfer.model.job import Attempt
 from spotsurfer.model.market import Pool
-from spotsurfer.model.prices import Override
-from spotsurfer.model.transfer import Place, Tariff
+from spotsurfer.model.prices import Override, Place, Tariff
 from spotsurfer.ports.provider import Capabilities, Credentials, Provider, StoreAccess
 
 NO_ABILITIES = Capabilities(notice_seconds=0.0, metadata_dialect="")  # of a provider that the settings no longer name

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from spotsurfer.model.market import Offer
 from spotsurfer.model.money import usd
+from spotsurfer.model.prices import Place, Tariff
 from spotsurfer.model.snapshot import JobSeen, Snapshot
-from spotsurfer.model.transfer import Place, Tariff
 
 STAY_HOURS = 4.0  # of a machine: most spot machines live longer, and many jobs end sooner
 REFUSED_HOURS = 0.1  # of a machine that boots, compares its facts with the image's, and refuses
