@@ -8,6 +8,7 @@ import pytest
 import reference_pages
 from support.tree import ROOT
 
+from spotsurfer.jobspec.parse import KEYS
 from spotsurfer.model.errors import every_kind
 from spotsurfer.model.state_machine import ATTEMPT, JOB, MACHINE
 
@@ -98,3 +99,8 @@ def test_sentences_are_short(page: Path) -> None:
     counts = {s: len(s.split()) for s in sentences(page.read_text())}
     assert max(counts.values()) <= WORDS_MAX, max(counts, key=counts.__getitem__)
     assert sum(counts.values()) / len(counts) <= WORDS_MEAN
+
+
+def test_the_page_of_the_job_file_has_every_key() -> None:
+    page = (ROOT / "docs/reference/job-file.md").read_text()
+    assert [key for key in KEYS if f"`{key}`" not in page and f"`[[{key}]]`" not in page] == []
