@@ -280,7 +280,7 @@ def save_machine(connection: Connection, machine: Machine) -> Machine:
 def living_machines(connection: Connection) -> list[Machine]:
     """Machines that are not gone, oldest first."""
     query = select(M).where(THERE).order_by(M.c.since, M.c.token)
-    return [machine_from_row(r) for r in connection.execute(query).mappings()]
+    return decoded(connection, query, [M.c.token], machine_from_row)
 
 
 def waiting(connection: Connection) -> list[Waiting]:

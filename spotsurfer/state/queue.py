@@ -40,6 +40,8 @@ BUSY = (  # each by an index, however many others there are
         J.c.waits_for.in_(["", DEPENDENCY, BEGIN, ARRAY]),
     ),
     select(J.c.id).where(J.c.state == str(JobState.QUEUED), J.c.wish.in_([str(Wish.HOLD), str(Wish.CANCEL)])),
+    # Rows that nobody can read: they are set aside, and told of.
+    select(J.c.id).where(or_(J.c.state.not_in([str(s) for s in JobState]), J.c.wish.not_in([str(w) for w in Wish]))),
 )
 PRESSING = select(J.c.id, J.c.waits_for).where(J.c.pressing, J.c.state == str(JobState.QUEUED))  # few: those with a deadline
 
