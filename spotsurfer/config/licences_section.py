@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from spotsurfer.config.section import Interval, Seconds, Section
-from spotsurfer.model.queueing.licences import KIND, KIND_LETTERS, LicenceRule
+from spotsurfer.model.licences import KIND, KIND_LETTERS, LicenceRule
 
 
 class LicenceTable(Section):

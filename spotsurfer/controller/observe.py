@@ -24,9 +24,9 @@ from spotsurfer.ledger.costs import Costs
 from spotsurfer.model.budgets import BudgetSeen
 from spotsurfer.model.errors import ProviderError
 from spotsurfer.model.job import HOLDS, OVER, Attempt, AttemptNumber, AttemptState, Job, JobId, Wish
+from spotsurfer.model.licences import LicencePool
 from spotsurfer.model.machine import Machine
 from spotsurfer.model.market import Offer
-from spotsurfer.model.queueing.licences import LicencePool
 from spotsurfer.model.snapshot import (
     AgentSeen,
     FitSeen,

@@ -58,7 +58,7 @@ from spotsurfer.ledger.costs import Costs
 from spotsurfer.model.budgets import Budget
 from spotsurfer.model.errors import ConfigError, DiskFull, StoreOwned, StoreUnwritable
 from spotsurfer.model.job import SIZE_OFF
-from spotsurfer.model.queueing.licences import LicenceRule
+from spotsurfer.model.licences import LicenceRule
 from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.clock import Clock, SystemClock
 from spotsurfer.ports.policies import parameters_of

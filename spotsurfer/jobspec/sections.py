@@ -17,7 +17,7 @@ from spotsurfer.common.input_errors import did_you_mean
 from spotsurfer.jobspec.secrets import read_one
 from spotsurfer.model.errors import InputMissing, JobFileError
 from spotsurfer.model.job import MAIN, NAME, NAME_LETTERS, SENT_SECRETS, SETUP, JobPort, JobSpec, JobStep
-from spotsurfer.model.queueing.licences import KIND, KIND_LETTERS
+from spotsurfer.model.licences import KIND, KIND_LETTERS
 
 # ---- Tables and lists; every function that reads TOML raises ValueError with the second half of a sentence.
 

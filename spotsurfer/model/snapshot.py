@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 
 from spotsurfer.model.budgets import BudgetSeen
 from spotsurfer.model.job import Attempt, AttemptNumber, InstanceId, Job, JobId
+from spotsurfer.model.licences import LicencePool
 from spotsurfer.model.lifetimes import Fates
 from spotsurfer.model.machine import Machine
 from spotsurfer.model.market import Cooldown, Gpus, Market, Offer, Pool
 from spotsurfer.model.prices import FREE, Tariff
-from spotsurfer.model.queueing.licences import LicencePool
 
 
 @dataclass(frozen=True, slots=True)

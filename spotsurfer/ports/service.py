@@ -18,8 +18,8 @@ from spotsurfer.model.charges import ChargeLine
 from spotsurfer.model.cost_report import CostReport
 from spotsurfer.model.figures import Figures
 from spotsurfer.model.job import Attempt, Job, JobId, JobSpec
+from spotsurfer.model.licences import LicenceStatus
 from spotsurfer.model.market import Market
-from spotsurfer.model.queueing.licences import LicenceStatus
 from spotsurfer.model.snapshot import SpotSeen
 from spotsurfer.ports.policies import Forecast
 

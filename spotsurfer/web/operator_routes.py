@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from spotsurfer.model.budgets import SCOPES_TEXT, Budget, BudgetStatus, Per
-from spotsurfer.model.queueing.licences import LicenceStatus
+from spotsurfer.model.licences import LicenceStatus
 from spotsurfer.ports.service import Reloaded
 from spotsurfer.web import response_models as m
 from spotsurfer.web.access_routes import Who

@@ -23,7 +23,16 @@ REMOVED = {"intent_key", "log_key", "partial_prefix", "partial_key"}
 OF_AN_ATTEMPT = {"log_key", "output_prefix", "live_key", "home_changes_key", "home_result_key"}  # another one's are not written
 THERE_ALREADY = {"spec_key", "secrets_key", "input_key", "home_tree_key"}  # before any machine is: to create them is to fail
 READ = {"desired_key", "condemned_key", "proven_key", "protected_key"}
-NOT_ITS = {"store_key", "pulse_key", "controller_key", "handout_key", "voucher_key", "runtime_key", "home_file_key"}
+NOT_ITS = {
+    "store_key",
+    "pulse_key",
+    "controller_key",
+    "handout_key",
+    "voucher_key",
+    "runtime_key",
+    "home_file_key",
+    "order_slot_key",
+}
 
 
 def test_every_kind_of_key_is_thought_of() -> None:

@@ -217,7 +217,7 @@ def test_the_engine_is_given_a_patient_store_and_the_lease_is_not(tmp_path: Path
 
     def engine(_base: Path, _job: str, store: Any, *_: object) -> Any:
         given.append(store)
-        return SimpleNamespace(world=SimpleNamespace(images=SimpleNamespace()))
+        return SimpleNamespace(world=SimpleNamespace(images=SimpleNamespace()), keeps=SimpleNamespace())
 
     monkeypatch.setattr(process, "JobEngine", engine)
     monkeypatch.setattr(process.Tools, "find", lambda *_: None)

@@ -149,7 +149,11 @@ def make(tmp_path, monkeypatch):
         monkeypatch.setattr(session.shim_protocol, "Conversation", lambda _: contextlib.nullcontext(talk))
         bases = SimpleNamespace(of=lambda _: NOTHING)
         cgroup, scratch = SimpleNamespace(pids=list), mock.Mock(path=tmp_path)
+        shared = mock.MagicMock()
+        shared.catch.return_value.filled.return_value = []
         place: Any = SimpleNamespace(
+            shared=shared,
+            mounts=(),
             folder=tmp_path,
             store=store,
             job=JOB,

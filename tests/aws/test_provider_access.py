@@ -21,13 +21,13 @@ URL = "s3://store/fleet"
 
 
 def statements(inputs: tuple[str, ...] = ()) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = json.loads(session_policy(URL, "aws", "asm-1", 2, inputs))["Statement"]
+    found: list[dict[str, object]] = json.loads(session_policy(URL, "aws", "asm-a", 2, inputs))["Statement"]
     return found
 
 
 def test_an_attempt_writes_its_job_and_its_own_report_only() -> None:
     own, *_, listing = statements()
-    assert own["Resource"] == ["arn:aws:s3:::store/fleet/jobs/asm-1/*", "arn:aws:s3:::store/fleet/live/asm-1.000002"]
+    assert own["Resource"] == ["arn:aws:s3:::store/fleet/jobs/asm-a/*", "arn:aws:s3:::store/fleet/live/asm-a.000002"]
     assert (listing["Action"], listing["Resource"]) == ("s3:ListBucket", ["arn:aws:s3:::store"])
 
 
@@ -48,7 +48,7 @@ def test_inputs_are_read_and_nothing_else(address: str, resource: str) -> None:
 
 
 def test_many_inputs_are_summed_up_within_what_sts_takes() -> None:
-    text = session_policy(URL, "aws", "asm-1", 2, [f"s3://lab/project/run-{i}/reads.fq" for i in range(500)])
+    text = session_policy(URL, "aws", "asm-a", 2, [f"s3://lab/project/run-{i}/reads.fq" for i in range(500)])
     assert len(text) <= POLICY_CHARACTERS_MAX
     assert json.loads(text)["Statement"][-1]["Resource"] == ["arn:aws:s3:::lab/project/run-*"]
 
@@ -60,7 +60,7 @@ def test_many_inputs_are_summed_up_within_what_sts_takes() -> None:
         ["s3://store/fleet/jobs/"],
         ["s3://store/*.fq"],
         ["s3://store/"],
-        ["s3://store//fleet/access/asm-1.000003"],
+        ["s3://store//fleet/access/asm-a.000003"],
         [f"s3://store/{'abfghjlr'[i % 8]}/{'x' * 20}{i}" for i in range(200)],
         [f"s3://store/fleet/{'job' if i % 2 else 'runtime'}{i}" for i in range(200)],
         ["s3://store/fleet/job", "s3://store/fleet/j", *(f"s3://store/fleet/reads/{i:0100d}" for i in range(200))],
@@ -69,10 +69,10 @@ def test_many_inputs_are_summed_up_within_what_sts_takes() -> None:
 )
 def test_no_input_opens_anything_of_the_store(inputs: list[str]) -> None:
     """Not by an address, nor because many are summed up by what they have in common."""
-    text = session_policy(URL, "aws", "asm-1", 2, inputs)
+    text = session_policy(URL, "aws", "asm-a", 2, inputs)
     policy = read("session", text)
     assert len(text) <= POLICY_CHARACTERS_MAX
-    for key in ("jobs/other/x", "live/other.000001", "access/asm-1.000002", "runtime/x", "controller/00000001.json", "pulse"):
+    for key in ("jobs/other/x", "live/other.000001", "access/asm-a.000002", "runtime/x", "controller/00000001.json", "pulse"):
         assert not decide(Request("s3:GetObject", f"arn:aws:s3:::store/fleet/{key}"), [policy]).allowed, key
     for address in inputs:
         wanted = f"arn:aws:s3:::{address.removeprefix('s3://')}"
@@ -82,7 +82,7 @@ def test_no_input_opens_anything_of_the_store(inputs: list[str]) -> None:
 
 def test_a_job_that_works_in_a_folder_reads_what_jobs_of_that_folder_were_sent() -> None:
     scope = object_keys.home_scope("ada", "/home/ada/wf")
-    policy = read("session", session_policy(URL, "aws", "asm-1", 2, ["s3://lab/reads.fq"], scope))
+    policy = read("session", session_policy(URL, "aws", "asm-a", 2, ["s3://lab/reads.fq"], scope))
     there = f"arn:aws:s3:::store/fleet/{object_keys.home_file_key(scope, 'a' * 64)}"
     elsewhere = f"arn:aws:s3:::store/fleet/{object_keys.home_file_key(object_keys.home_scope('bob', '/x'), 'a' * 64)}"
     assert decide(Request("s3:GetObject", there), [policy]).allowed
@@ -162,14 +162,14 @@ def test_another_store_is_said_at_the_start(url: str) -> None:
 @pytest.mark.real
 def test_what_sts_is_asked(cloud: TestEC2, family: str, tmp_path: Path) -> None:
     provider = aws.provider(cloud, family, tmp_path)
-    provider.check_inputs("asm-1", ["s3://lab/reads/"])
+    provider.check_inputs("asm-a", ["s3://lab/reads/"])
     with pytest.raises(Invalid, match="40 buckets"):
-        provider.check_inputs("asm-1", [f"s3://lab-of-somebody-{i}/reads/" for i in range(40)])
-    given = provider.credentials("asm-1", 2, ())
+        provider.check_inputs("asm-a", [f"s3://lab-of-somebody-{i}/reads/" for i in range(40)])
+    given = provider.credentials("asm-a", 2, ())
     [asked] = [call["parameters"] for call in cloud.log("sts:AssumeRole")]
     assert asked["RoleArn"] == aws.ROLE
-    assert asked["RoleSessionName"] == "asm-1.000002"
+    assert asked["RoleSessionName"] == "asm-a.000002"
     assert int(asked["DurationSeconds"]) == 3600
-    assert json.loads(asked["Policy"]) == json.loads(session_policy(aws.STORE, "aws", "asm-1", 2, ()))
+    assert json.loads(asked["Policy"]) == json.loads(session_policy(aws.STORE, "aws", "asm-a", 2, ()))
     assert set(given.values) == {"access_key_id", "secret_access_key", "token"}
     assert given.expires_at.tzinfo is not None

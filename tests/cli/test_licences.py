@@ -9,7 +9,7 @@ from cli.conftest import Call
 from support.fake_service import START, FakeService
 
 from spotsurfer.model.job import JobId
-from spotsurfer.model.queueing.licences import LicenceStatus, LicenceUse
+from spotsurfer.model.licences import LicenceStatus, LicenceUse
 
 
 def test_pools_are_shown(controller: FakeService, call: Call) -> None:

@@ -14,7 +14,7 @@ from spotsurfer.controller.jobs.licences import LicencePools, NoNumber, number_o
 from spotsurfer.model.errors import ConfigError, JobFileError
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import JobId, JobSpec, JobState
-from spotsurfer.model.queueing.licences import LicencePool, LicenceRule, LicenceUse
+from spotsurfer.model.licences import LicencePool, LicenceRule, LicenceUse
 from spotsurfer.model.snapshot import JobSeen, Snapshot
 from spotsurfer.ports.clock import ManualClock
 from spotsurfer.state import timeline

@@ -14,7 +14,7 @@ from spotsurfer.core.scheduling.launch import preview
 from spotsurfer.model.actions import Decision, Grant, Plan, Terminate
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import JobId, JobState, Wish
-from spotsurfer.model.queueing.licences import LicencePool
+from spotsurfer.model.licences import LicencePool
 from spotsurfer.model.snapshot import HeadSeen, JobSeen
 
 DONE = a_head(done=True, cancelled=True)

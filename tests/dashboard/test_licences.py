@@ -5,7 +5,7 @@ from __future__ import annotations
 from support.fake_service import FakeService
 from support.in_process import client_of
 
-from spotsurfer.model.queueing.licences import LicenceStatus
+from spotsurfer.model.licences import LicenceStatus
 from spotsurfer.web.app import make_app
 from spotsurfer.web.guard import Door
 

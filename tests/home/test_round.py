@@ -71,11 +71,11 @@ def test_a_log_that_grows_while_it_is_sent_is_sent_as_it_was_and_a_rewritten_fil
     wrote: list[str] = []
 
     def write(what: str) -> None:
+        wrote.append(what)
         if what.startswith("PUT"):
-            wrote.append(what)
             with (world.home / "run.log").open("a") as file:
                 file.write("more\n")
-        if len(wrote) == 1:  # of whichever file it is
+        if len(wrote) == 1:  # the folder was listed, and nothing was sent yet
             (world.home / "in/reads.fq").write_text("TTTT")
             (world.home / "run.sh").write_text("#!/bin/no")
 

@@ -16,7 +16,7 @@ from simulation.seeds import seeds
 from simulation.world import LIMITS, World
 
 from spotsurfer.model.job import AttemptState, Job, JobId, JobState
-from spotsurfer.model.queueing.licences import LicencePool
+from spotsurfer.model.licences import LicencePool
 from spotsurfer.state import jobs as rows
 
 POOLS = {"vcs": 3, "route": 2}

@@ -37,9 +37,9 @@ from spotsurfer.model.job import (
     Rewind,
     Wish,
 )
+from spotsurfer.model.licences import LicenceStatus
 from spotsurfer.model.market import Market, Pool
 from spotsurfer.model.queueing.arrays import limit_of
-from spotsurfer.model.queueing.licences import LicenceStatus
 from spotsurfer.model.snapshot import SpotSeen
 from spotsurfer.ports.service import (
     AttemptStatus,

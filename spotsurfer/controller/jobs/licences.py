@@ -23,7 +23,7 @@ from spotsurfer.common.input_errors import did_you_mean
 from spotsurfer.core.scheduling.licences import Licences, waiting
 from spotsurfer.model.errors import JobFileError
 from spotsurfer.model.job import Job, JobId, JobSpec
-from spotsurfer.model.queueing.licences import LicencePool, LicenceRule, LicenceStatus, LicenceUse
+from spotsurfer.model.licences import LicencePool, LicenceRule, LicenceStatus, LicenceUse
 from spotsurfer.model.snapshot import Snapshot
 from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.clock import Clock

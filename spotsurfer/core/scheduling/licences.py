@@ -21,7 +21,7 @@ from datetime import datetime
 from spotsurfer.core.facts.attempt_view import AttemptView, cases, holder_of, wanted
 from spotsurfer.model.job import OVER, WAITS, Attempt, Job, JobId, JobState, Wish
 from spotsurfer.model.job import AttemptState as A
-from spotsurfer.model.queueing.licences import LicencePool
+from spotsurfer.model.licences import LicencePool
 from spotsurfer.model.snapshot import JobSeen, Snapshot
 
 NAMED = 4  # jobs are named in a reason

@@ -1,1 +1,1 @@
-"""What holds jobs back before their first machine, as values: arrays and their limits, dependencies, licences."""
+"""Many jobs from one, and what a job waits for, as values: arrays and dependencies."""
