@@ -73,7 +73,7 @@ def test_only_what_a_second_look_sees_stands_against_a_save(monkeypatch):
     """A worker connects to its parent between the looks at the two: that end seemed to be outside of the job."""
     looks = [["process 1 talks to a program outside", "process 1 maps a device"], ["process 1 maps a device"]]
     monkeypatch.setattr(blockers, "findings", lambda _: looks.pop(0))
-    nothing = {"pids": list, "mounts": list, "scratch": str, "base": Path("/x"), "_found": None}
+    nothing = {"pids": list, "mounts": list, "scratch": str, "base": Path("/x"), "_found": None, "_written": lambda _: ()}
     engine: Any = SimpleNamespace(cuda=SimpleNamespace(gpu_processes=lambda _: ([], [])), **nothing)
     assert JobEngine._find(engine, Spec("job", ["true"])) == ["process 1 maps a device"]
     assert looks == []
