@@ -371,8 +371,8 @@ class Surf:
         - moves of the guard, which are never refused;
         - a look, and what a move waits for: a machine's boot, or the limit on moves an hour;
         - a job that uses all cores of a small type hides how many it wants. It is taken to want what it used when it last had
-          cores to spare, and more with time. At worst it loses twice the seconds before it is moved up, and twice as many again
-          each time that it turned out to want no more. What it uses there is
+          cores to spare, and more with time. At worst it loses twice the seconds before it is moved up, and four times as many
+          each time that it turned out to want no more, up to 32 times. What it uses there is
           taken to be what it wanted before; a job that always wants more on small types than on large ones could lose more.
         """
         self._rental, self._stretch = Rental(stretch), stretch

@@ -20,8 +20,8 @@ SATURATED = 0.97  # of the cores: above, the demand for more is hidden
 HIDDEN = 2.0  # times what may be lost as far as can be seen: what may be lost at worst, until demand is seen again
 LEAST_SECONDS = 3600.0  # a run is taken to be at least so long
 FORGOTTEN_SECONDS = 3600.0  # of hidden demand: what was known before counts for a third then
-TRUST_MOST, SAME_CORES = 16.0, 1.1
-DOUBT = 0.3  # of hidden time is reckoned at worst even after the job has shown what it wants
+TRUST_MOST, TRUST_GROWS, SAME_CORES = 16.0, 4.0, 1.1
+DOUBT = 0.3  # of hidden time is reckoned at worst even after the job has shown what it wants: less, the more it is trusted
 FREE_MOVES = 2  # are allowed besides: there and back
 HOUR = 3600.0
 NEVER = 1e9  # seconds
@@ -77,7 +77,7 @@ class Spent:
     """The time of a run so far.
 
     `hidden`: seconds on each type in which the job used all cores, since it last had some to spare; `tally` is without them.
-    `known_cores`: used when it last had some to spare. `trust`: doubled each time that this had not become more meanwhile.
+    `known_cores`: used when it last had some to spare. `trust`: grows each time that this had not become more meanwhile.
     """
 
     hidden: Floats
@@ -140,7 +140,7 @@ def went_on(spent: Spent, table: Table, moment: SizeMoment, wants: Demand) -> Sp
     if wants.most > moment.cores:
         return replace(spent, tally=tally, hidden=spent.hidden + here)
     after = replace(spent, tally=tally)
-    told = after.told(table, moment.cores).mixed(after.told(table, max(moment.cores, table.threads)), DOUBT)
+    told = after.told(table, moment.cores).mixed(after.told(table, max(moment.cores, table.threads)), DOUBT / spent.trust)
     speed = float(pace(table.cores, table.asked, moment.cores)[moment.here])
     return Spent(0 * here, told.plus(moment.seconds, speed), moment.cores, _trust(spent, moment.cores))
 
@@ -149,7 +149,7 @@ def _trust(spent: Spent, cores: float) -> float:
     """After the job has shown again how many cores it wants."""
     if not spent.hidden.any():
         return spent.trust
-    return min(TRUST_MOST, 2 * spent.trust) if cores <= SAME_CORES * spent.known_cores else max(1.0, spent.trust / 2)
+    return min(TRUST_MOST, TRUST_GROWS * spent.trust) if cores <= SAME_CORES * spent.known_cores else max(1.0, spent.trust / 2)
 
 
 def room(stretch: float, spent: Spent, table: Table, moment: SizeMoment, wants: Demand) -> Room:
@@ -169,6 +169,7 @@ def room(stretch: float, spent: Spent, table: Table, moment: SizeMoment, wants: 
         slow = 1 / pace(table.cores, table.asked, later) - 1
         may &= left >= 2 * move + pays * np.maximum(slow - of_it, 0.0)
     full = pace(table.cores, table.asked, wants.most) >= 1 - TINY
-    may |= pace(table.cores, table.asked, wants.cores) >= 1 - TINY
+    shows = (wants.cores <= SATURATED * table.cores) | (table.cores >= table.threads)  # else there must be time to come back
+    may |= shows & (pace(table.cores, table.asked, wants.cores) >= 1 - TINY)
     may[moment.here] = full[moment.here] or stays
     return Room(full, may, spent.told(table, wants.cores).left(share, move) >= move)
