@@ -8,8 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from spotsurfer.common.plain_words import STATES
-from spotsurfer.common.units import duration
-from spotsurfer.model.queueing.arrays import ranges
+from spotsurfer.common.units import duration, ranges
 from spotsurfer.model.queueing.dependencies import NEVER
 
 Json = dict[str, Any]

@@ -7,6 +7,7 @@ name of the key in front.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
 
 from spotsurfer.model.money import from_usd
@@ -114,6 +115,17 @@ def size(count: int) -> str:
 def counted(number: int, thing: str) -> str:
     """So many things, for people: "1 job", "2 jobs"."""
     return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Numbers in short: "1-4,7". Steps are written out."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
 
 
 def _kind(value: object) -> str:

@@ -105,10 +105,11 @@ class Observer:
         for provider in self._clouds:
             self._look_at(provider, now)
         spoilt = dict[JobId, str]()
-        with self._engine.begin() as connection:
+        with self._engine.begin() as connection:  # short: nobody else may write meanwhile
             queue.let_begin(connection, now)
             if self.limits.cancel_never_satisfied:
                 many_tasks.cancel_hopeless(connection, now)
+        with self._engine.connect() as connection:
             jobs = rows.jobs_of(connection, queue.to_look_at(connection), spoilt)
             attempts = rows.attempts(connection, [j.id for j in jobs], spoilt)
             tokens = rows.tokens(connection)

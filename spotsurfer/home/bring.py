@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from urllib.parse import urlencode
 
 from spotsurfer_wire import json_codec
@@ -54,7 +54,7 @@ def bring(client: Client, spec: JobSpec, tell: Callable[[str], None] = lambda _:
 
 def _is_shared(client: Client, spec: JobSpec) -> bool:
     """Whether machines have the folder: a mount of the job's, or one that the operator named."""
-    if any(f"{spec.home}/".startswith(f"{m.target.rstrip('/')}/") for m in spec.mounts):
+    if any(PurePosixPath(spec.home).is_relative_to(m.target) for m in spec.mounts):
         return True
     return bool(client.post("/v1/homes/lacks", {"home": spec.home, "digests": []})["shared"])
 

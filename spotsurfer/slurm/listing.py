@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from spotsurfer.common.units import ranges
 from spotsurfer.slurm.rows import ENDED, SHORT, Row
 from spotsurfer.slurm.site import Site
-from spotsurfer.slurm.values import JobIds, show_tasks
+from spotsurfer.slurm.values import JobIds
 from spotsurfer.web.client import NAME_MAX, Client, Json, job_path
 
 FEW = 20  # so many ended jobs are brought home before a list is shown
@@ -32,7 +33,7 @@ class Entry:
         if not self.tasks:
             return "N/A" if self.row.task is None else str(self.row.task)
         limit = self.row.brief["array_limit"]
-        return show_tasks(self.tasks) + (f"%{limit}" if limit else "")
+        return ranges(self.tasks) + (f"%{limit}" if limit else "")
 
     @property
     def slurm_id(self) -> str:
@@ -111,15 +112,15 @@ def places(chosen: Sequence[Row], every: Sequence[Row]) -> list[str]:
         elif len(rows) == going_on[name]:
             found.append(name)
         else:
-            tasks = show_tasks(sorted(r.task for r in rows if r.task is not None))
+            tasks = ranges(r.task for r in rows if r.task is not None)
             found += [f"{name}-[{part}]" for part in _parts(tasks, NAME_MAX - len(name) - 3)]
     return found
 
 
-def _parts(ranges: str, size: int) -> list[str]:
+def _parts(text: str, size: int) -> list[str]:
     """Ranges in pieces of at most so many letters."""
     parts = [""]
-    for span in ranges.split(","):
+    for span in text.split(","):
         if parts[-1] and len(parts[-1]) + 1 + len(span) > size:
             parts.append(span)
         else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -211,13 +210,3 @@ def read_tasks(text: str) -> list[int]:
             raise ValueError(text)
         tasks |= set(range(first, last + 1, step))
     return sorted(tasks)
-
-
-def show_tasks(tasks: Sequence[int]) -> str:
-    """The shortest list of numbers and ranges: 1-3,7. `tasks` in order."""
-    parts, begin = list[str](), 0
-    for at in range(1, len(tasks) + 1):
-        if at == len(tasks) or tasks[at] != tasks[at - 1] + 1:
-            parts.append(f"{tasks[begin]}-{tasks[at - 1]}" if at - begin > 1 else str(tasks[begin]))
-            begin = at
-    return ",".join(parts)

@@ -8,7 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, func, select
 
-from spotsurfer.model.job import ENDED, OVER, Job, JobId
+from spotsurfer.model.job import ENDED, Job, JobId
+from spotsurfer.state import queue
 from spotsurfer.state.jobs import job_from_row
 from spotsurfer.state.schema import attempt as A
 from spotsurfer.state.schema import dependency as D
@@ -39,8 +40,7 @@ def listed(connection: Connection, include_ended: bool, owner: str | None, only_
 
 def with_machines(connection: Connection) -> list[Job]:
     """Jobs that have attempts which are not over."""
-    living = select(A.c.job).where(A.c.state.not_in([str(s) for s in OVER]))
-    return [job_from_row(r) for r in connection.execute(select(J).where(J.c.id.in_(living))).mappings()]
+    return [job_from_row(r) for r in connection.execute(select(J).where(J.c.id.in_(queue.LIVING))).mappings()]
 
 
 def started(connection: Connection) -> dict[JobId, str]:

@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, and_, exists, func, insert, or_, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
+from spotsurfer.common.units import ranges
 from spotsurfer.model.errors import Conflict, NotFound
 from spotsurfer.model.job import (
     ENDED,
@@ -39,7 +40,7 @@ from spotsurfer.model.job import (
 )
 from spotsurfer.model.machine import GONE, Machine, MachineState, machine_of
 from spotsurfer.model.market import Market, Pool
-from spotsurfer.model.queueing.arrays import limit_of, ranges, read_array
+from spotsurfer.model.queueing.arrays import limit_of, read_array
 from spotsurfer.model.snapshot import Held, Waiting
 from spotsurfer.model.timeline_events import Kind
 from spotsurfer.state import dependencies

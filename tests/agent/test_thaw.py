@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from spotsurfer_agent.host import hooks
 from spotsurfer_agent.ports.engine import EngineError
-from spotsurfer_wire import clock
+from spotsurfer_wire import clock, object_keys
 from spotsurfer_wire.messages import AgentState as S
-from spotsurfer_wire.messages import Want
-from support.agent_world import FakeEngine, Machine, World, running
+from spotsurfer_wire.messages import Share, Want
+from support.agent_world import JOB, FakeEngine, Machine, World, running
 
 NO = "before_thaw: `lic take` ended with exit code 1: no"
 
@@ -122,6 +122,33 @@ def test_a_final_save_that_failed(world: World, licence: Licence, monkeypatch: p
     world.want(1, Want.RUN, 3, save_at_least=1)
     world.until(lambda: len(whys) == 3)
     assert whys == ["move", "suspend", "save"]
+
+
+@pytest.mark.parametrize(
+    ("shares", "harm"),
+    [
+        pytest.param([], b"no manifest", id="damaged"),
+        pytest.param([], None, id="gone"),
+        pytest.param([Share("lab", "nfs", "h:/lab", "/lab", read_only=False)], b"no manifest", id="damaged, shares"),
+    ],
+)
+def test_a_kept_job_comes_back_although_its_checkpoint_can_not_be_read(
+    tmp_path: Any, shares: list[Share], harm: bytes | None
+) -> None:
+    world = World(tmp_path, shares=shares)
+    world.settings = {"keep_seconds": 300.0}
+    machine = running(world)
+    world.want(1, Want.DRAIN, 1, keep=True)
+    world.until(lambda: machine.state is S.KEEPING)
+    key = object_keys.manifest_key(JOB, str(world.heads()[-1].checkpoint))
+    assert key in world.store.objects
+    if harm is None:
+        del world.store.objects[key]
+    else:
+        world.store.objects[key] = harm
+    world.want(1, Want.RUN, 2)
+    world.grant(1)
+    world.until(lambda: machine.state is S.RUNNING)
 
 
 def test_how_far_the_clock_jumped() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from slurm.transcripts import TRUTH
 
+from spotsurfer.common.units import ranges
 from spotsurfer.slurm.batch_options import Batch, directives
 from spotsurfer.slurm.dependencies import read_dependency
 from spotsurfer.slurm.files import Names, file_name, usual
@@ -32,7 +33,6 @@ from spotsurfer.slurm.values import (
     show_clock,
     show_duration,
     show_memory,
-    show_tasks,
 )
 from spotsurfer.web.client import Client
 
@@ -136,7 +136,7 @@ def test_ids_and_tasks() -> None:
     assert read_ids("5.batch") == [JobIds(5, None, "batch")]
     assert read_ids(str(raw_id(12, 0))) == [JobIds(12, frozenset({0}))]
     assert raw_id(12, None) == 12
-    assert show_tasks(read_tasks("1-3,7,10-14:2")) == "1-3,7,10,12,14"
+    assert ranges(read_tasks("1-3,7,10-14:2")) == "1-3,7,10,12,14"
     for text in ("abc", "5_", "5_[1-x]", "5_[3-1]"):
         with pytest.raises(ValueError):
             read_ids(text)

@@ -413,8 +413,8 @@ class Work:
         """The kept job is ours again. An entry of our own comes first: winning it proves that nobody else has the job."""
         self.heads.append(head_log.renewed, patient=False)
         memory, status = self.state.memory, self.engine.status()
-        stood, pending = status.pending_seconds, status.pending_final
-        if pending is not None and (image := self.manifest(pending)) is not None and image.shared:
+        stood = status.pending_seconds
+        if (image := self._shared_back(status.pending_final)) is not None:
             self.engine.bring_back(image)
         counted = (memory.last_save or {}).get("frozen_seconds", 0.0)
         self.engine.settle(False)
@@ -422,6 +422,18 @@ class Work:
         self._seen_order()
         self._run_on("return", stood)
         return Outcome(Task.THAW, self.now(), kind="back", note=CAME_BACK)
+
+    def _shared_back(self, pending: str | None) -> Manifest | None:
+        """The final save of a job that may write to a shared folder, if the save says how long its files there were.
+
+        A manifest that can't be read must not keep the job from going on: it runs here, and its memory is whole.
+        """
+        if pending is None or all(share.read_only for share in self._spec().shares):
+            return None
+        with contextlib.suppress(ProtocolError, StoreError):
+            image = self.manifest(pending)
+            return image if image is not None and image.shared else None
+        return None
 
     def _count_left(self, stood_seconds: float) -> None:
         """Count our final save if an agent before us died before it did so.

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import structlog
 from spotsurfer_wire import json_codec, object_keys
@@ -48,7 +48,7 @@ class HomeFolders:
 
     def shares_home(self, home: str) -> bool:
         """Whether the folder lies on a file system that machines see, too: nothing of it is sent."""
-        return any(f"{home}/".startswith(f"{path.rstrip('/')}/") for path in self.shared)
+        return any(PurePosixPath(home).is_relative_to(path) for path in self.shared)
 
     def home_lacks(self, home: str, digests: Iterable[str], owner: str = "") -> Sequence[str]:
         """Which of these files, or trees, of the owner's folder are not in the store yet."""

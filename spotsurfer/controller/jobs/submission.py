@@ -175,7 +175,7 @@ class Submission:
 
     def _on_share(self, spec: JobSpec) -> JobSpec:
         """With the shared file system that its folder lies on, if the operator named one there."""
-        at = next((p for p in self.shared if f"{spec.home}/".startswith(f"{p.rstrip('/')}/")), "")
+        at = next((p for p in self.shared if PurePosixPath(spec.home).is_relative_to(p)), "")
         if not at or any(m.target == at for m in spec.mounts):
             return spec
         mount = SharedMount(f"shared-{len(spec.mounts)}", "bind", at, at, read_only=False)

@@ -52,17 +52,6 @@ def limit_of(text: str) -> int:
     return int(text.partition("%")[2] or 0)
 
 
-def ranges(tasks: Iterable[int]) -> str:
-    """Numbers of tasks in short: "1-4,7". Steps are written out."""
-    parts: list[list[int]] = []
-    for task in sorted(tasks):
-        if parts and task == parts[-1][1] + 1:
-            parts[-1][1] = task
-        else:
-            parts.append([task, task])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
-
-
 def task_id(array: str, task: int) -> JobId:
     """The id of a task."""
     return JobId(f"{array}-{task}")
