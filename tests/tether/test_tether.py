@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from support.minibox import minibox
 
 from spotsurfer.model.errors import UsageError
 from spotsurfer.tether.cord import Cord, read_words, write_words
@@ -286,3 +287,9 @@ def test_the_program_for_jobs_needs_no_spotsurfer(tmp_path: Path) -> None:
 
     said = asyncio.run(play())
     assert said.startswith("port 2") or said.startswith("port 3"), said
+
+
+@pytest.mark.parametrize("scene", ["moves", "goes_back"])
+def test_a_job_that_criu_saves(tmp_path: Path, scene: str) -> None:
+    with minibox(tmp_path / "box", tmp_path / "store", module="support.tether_scenes") as box:
+        box.run(scene)
