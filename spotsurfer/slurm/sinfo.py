@@ -71,6 +71,8 @@ LETTERS: dict[str, tuple[str, Callable[[Line], str]]] = {
     "v": ("VERSION", _same("22.05.8")),
     "z": ("S:C:T", _same("1:1:1")),
     "M": ("PREEMPT_MODE", _same("OFF")),
+    "p": ("PRIO_TIER", _same("1")),
+    "I": ("PRIO_JOB_FACTOR", _same("1")),
 }
 NAMES: dict[str, tuple[str, Callable[[Line], str]]] = {
     "available": LETTERS["a"],
@@ -84,6 +86,8 @@ NAMES: dict[str, tuple[str, Callable[[Line], str]]] = {
     "nodes": LETTERS["D"],
     "partition": LETTERS["P"],
     "partitionname": LETTERS["R"],
+    "priorityjobfactor": LETTERS["I"],
+    "prioritytier": LETTERS["p"],
     "statecompact": LETTERS["t"],
     "statelong": LETTERS["T"],
     "time": LETTERS["l"],

@@ -22,6 +22,7 @@ HOST, MACHINE = CLIENTS / "host" / "bin", CLIENTS / "machine" / "bin"
 PLUGIN = ROOT / "integrations" / "snakemake"
 GENOMICS = PLUGIN / "example"
 SECONDS_MAX = 3000.0
+SOCKET = "10.77.0.1:7786"
 
 
 @dataclass
@@ -90,13 +91,18 @@ def results(folder: Path) -> dict[str, str]:
 
 
 @contextmanager
-def bench(path: Path, folder: Path, reclaim_seconds: int = 60, notice_seconds: int = 10, boxes: int = 8) -> Iterator[Bench]:
-    """A controller whose spot boxes are all reclaimed together, again and again."""
+def bench(
+    path: Path, folder: Path, reclaim_seconds: int = 60, notice_seconds: int = 10, boxes: int = 8, socket: Path | None = None
+) -> Iterator[Bench]:
+    """A controller whose spot boxes are all reclaimed together, again and again. Boxes find `socket` as `SOCKET`."""
     path.mkdir(parents=True, exist_ok=True)
     plot = path / "scenario.toml"
     times = range(reclaim_seconds, int(SECONDS_MAX), reclaim_seconds)
     plot.write_text("".join(f"[[reclaim]]\nat_seconds = {t}\nnotice_seconds = {notice_seconds}\n" for t in times))
     config = CONFIG.replace("[provider.local]\n", f'[provider.local]\nscenario = "{plot}"\n')
+    if socket is not None:
+        port = SOCKET.partition(":")[2]
+        config = config.replace("[provider.local]\n", f'[provider.local]\nsockets = {{{{ {port} = "{socket}" }}}}\n')
     config = config.replace("instances_max = 12", f"instances_max = {boxes}")
     with fleet(path / "fleet", interval=10, config=config) as world:
         yield Bench(world, folder)

@@ -52,7 +52,7 @@ def kill_after_first_move(world: Fleet) -> None:
     ("more", "jobs", "every", "notice"),
     [
         ([], 3 + 4 * SAMPLES, 60, 10),
-        (["--groups", "simulate=g", "bwa=g", "sort=g", "call=g"], 3 + SAMPLES, 30, 0),
+        (["--groups", "simulate=g", "bwa=g", "sort=g", "call=g"], 3 + SAMPLES, 60, 0),
     ],
     ids=["every-minute", "groups-without-notice"],
 )
