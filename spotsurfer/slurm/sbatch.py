@@ -205,7 +205,7 @@ def _test(spec: JobSpec, site: Site) -> None:
 
 def _wait(site: Site, made: Json) -> int:
     """The exit code of an ended job that is at home; of an array the highest."""
-    while any(row.number == made["number"] for row in fetch(site, ended=False)):
+    while any(row.number == made["number"] for row in fetch(site, ended=False, folded=True)):
         time.sleep(LOOK_SECONDS)
     return max((_code(row) for row in fetch(site, ended=True) if row.number == made["number"]), default=1)
 

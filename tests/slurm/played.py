@@ -229,6 +229,7 @@ class Played:
             "machine": "node-1" if task.started else "",
             "market": str(spec.market),
             "waits_for": waits,
+            "tasks": "",
         }
 
     def _number(self, on: str) -> str:

@@ -74,7 +74,7 @@ def test_a_job_waits_for_an_array(c: Connection, kind: str, ends: list[JobState]
     if late:
         add(c, "second", f"{kind}:first")
     assert (gate(c, "second") == "dependency") is waits
-    assert [why for _, why in dependencies.waiting(c, JobId("second"))] == ([never] if waits else [])
+    assert [why for _, why in dependencies.waiting(c, [JobId("second")]).get(JobId("second"), [])] == ([never] if waits else [])
 
 
 def test_all_conditions_must_hold(c: Connection) -> None:
@@ -94,6 +94,7 @@ def test_a_singleton_waits_for_earlier_ones_of_its_name_and_owner_alone(c: Conne
     (others,) = rows.add_jobs(c, [replace(job, id=JobId("night-4"), owner="bob")])
     dependencies.add(c, [(x, read_after(["singleton"])) for x in (second, third, others)])
     assert [gate(c, x.id) for x in (second, third, others)] == ["dependency", "dependency", ""]
+    assert [str(one) for one, _ in dependencies.waiting(c, [second.id])[second.id]] == ["singleton"]
     end(c, first, BAD)
     assert [gate(c, x.id) for x in (second, third)] == ["", "dependency"]
     end(c, second, GOOD)
