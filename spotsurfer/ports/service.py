@@ -159,7 +159,7 @@ class JobBrief:
     gpus: int
     time_limit_seconds: float | None
     array_limit: int
-    after: Sequence[str]  # what it still waits for: "afterok:12_3", "singleton"
+    after: Sequence[str]  # what it still waits for: "afterok:12_3", "afterok:12_*", "singleton"
     machine: str  # the instance that it is on; "" = none
     home: str
     market: str = ""

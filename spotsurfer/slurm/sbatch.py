@@ -188,7 +188,7 @@ def refusal(error: e.SpotsurferError) -> Refused:
         return Refused(f"{FAILED}Unable to contact slurm controller (connect failure)\n{said}")
     if said.startswith("after "):
         return Refused(PROBLEM)
-    if said.startswith("licences "):
+    if said.startswith("resources.licences "):
         return Refused(f"{FAILED}Invalid license specification")
     return Refused(FAILED + (CONFIGURATION if isinstance(error, e.NoCapacity) or said.startswith("resources.") else said))
 

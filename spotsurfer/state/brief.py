@@ -98,11 +98,11 @@ def started(connection: Connection, jobs: Sequence[JobId]) -> dict[JobId, str]:
 
 
 def numbers(connection: Connection, ids: Collection[str]) -> dict[str, str]:
-    """What users may call jobs and arrays: "12"; of a task "12_3"."""
+    """Jobs and arrays in Slurm's words: "12"; all tasks of an array "12_*"; of a task "12_3"."""
     found = dict[str, str]()
     for some in pieces(ids):
         tasks = connection.execute(select(J.c.id, J.c.number, J.c.task).where(J.c.id.in_(some)))
         found |= {id: str(number) if task is None else f"{number}_{task}" for id, number, task in tasks}
         arrays = select(J.c.array, func.max(J.c.number)).where(J.c.array.in_(some)).group_by(J.c.array)
-        found |= {array: str(number) for array, number in connection.execute(arrays)}
+        found |= {array: f"{number}_*" for array, number in connection.execute(arrays)}
     return found

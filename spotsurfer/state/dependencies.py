@@ -11,6 +11,7 @@ from sqlalchemy import Connection, delete, exists, func, insert, or_, select, tr
 from spotsurfer.model.job import ENDED, Job, JobId, JobState
 from spotsurfer.model.queueing.dependencies import After, Dependency
 from spotsurfer.state.queue import ARRAY, BEGIN, DEPENDENCY
+from spotsurfer.state.schema import attempt as A
 from spotsurfer.state.schema import dependency as D
 from spotsurfer.state.schema import job as J
 
@@ -50,6 +51,13 @@ def ended(connection: Connection, names: Collection[str]) -> None:
             _settle(connection, After(kind), on)
 
 
+def began(connection: Connection, job: Job) -> None:
+    """The job has its first machine: what waited for that may go on."""
+    for on in names_of(job):
+        if connection.execute(select(D.c.job).where(D.c.on == on, D.c.kind == str(After.BEGUN)).limit(1)).first() is not None:
+            _settle(connection, After.BEGUN, on)
+
+
 def waiting(connection: Connection, jobs: Collection[JobId]) -> dict[JobId, list[tuple[Dependency, str]]]:
     """What the jobs wait for, by id, and why it can't be fulfilled any more ("" = it can)."""
     found = dict[JobId, list[tuple[Dependency, str]]]()
@@ -77,6 +85,12 @@ def _settle(connection: Connection, kind: After, on: str) -> None:
         held = select(J.c.id).where(J.c.id == D.c.job, earlier)
         free = list(connection.execute(select(D.c.job).where(mine, ~held.exists())).scalars())
         mine &= D.c.job.in_(free)
+    elif kind is After.BEGUN:
+        had = exists().where(A.c.job == J.c.id, A.c.granted_at.is_not(None))
+        fresh = select(J.c.id).where(or_(J.c.id == on, J.c.array == on), J.c.state.not_in(OVER), ~had)
+        if connection.execute(fresh.limit(1)).first() is not None:
+            return
+        free = list(connection.execute(select(D.c.job).where(mine)).scalars())
     else:
         never = _never(kind, on, _states(connection, on))
         if never is None:

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 from sqlalchemy import Connection, Engine, select
-from support.builders import a_job
+from support.builders import NOW, a_job, an_attempt
 
+from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import Job, JobId, JobState
 from spotsurfer.model.queueing.arrays import task_id
 from spotsurfer.model.queueing.dependencies import read_after
@@ -99,3 +100,21 @@ def test_a_singleton_waits_for_earlier_ones_of_its_name_and_owner_alone(c: Conne
     assert [gate(c, x.id) for x in (second, third)] == ["", "dependency"]
     end(c, second, GOOD)
     assert gate(c, third.id) == ""
+
+
+def test_a_job_may_begin_once_another_one_began_or_ended_before(c: Connection) -> None:
+    first, second = add(c, "first", tasks=[1, 2])
+    (plain,) = add(c, "plain")
+    for name, on in (("one", "first-1"), ("all", "first"), ("other", "plain")):
+        add(c, name, f"after:{on}")
+    rows.add_attempt(c, replace(an_attempt(1, A.PLANNED), job=second.id, granted_at=None))
+    dependencies.began(c, first)  # nothing has begun: only the attempts' grants count
+    assert [gate(c, name) for name in ("one", "all", "other")] == ["dependency"] * 3
+    rows.add_attempt(c, replace(an_attempt(1, A.RESTORING), job=first.id, token="t", granted_at=NOW))
+    dependencies.began(c, first)
+    assert [gate(c, name) for name in ("one", "all", "other")] == ["", "dependency", "dependency"]
+    end(c, plain, GONE)
+    end(c, second, GONE)
+    assert [gate(c, name) for name in ("one", "all", "other")] == ["", "", ""]
+    add(c, "late", "after:first-1")
+    assert gate(c, "late") == ""
