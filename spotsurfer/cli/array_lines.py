@@ -1,4 +1,4 @@
-"""Tasks of arrays in few lines, as Slurm shows them: those that wait, and those that ended, stand in one line each."""
+"""Rows of tasks of arrays as the controller folds them: those that wait share a row, and those that ended do."""
 
 from __future__ import annotations
 
@@ -8,19 +8,11 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from spotsurfer.common.plain_words import STATES
-from spotsurfer.common.units import duration, ranges
+from spotsurfer.common.units import duration
+from spotsurfer.model.queueing.arrays import read_array
 from spotsurfer.model.queueing.dependencies import NEVER
 
 Json = dict[str, Any]
-
-
-def lines(tasks: Iterable[Json]) -> list[list[Json]]:
-    """Tasks that share a line, newest first: those without a machine by array, phase and reason, each other one alone."""
-    found: dict[tuple[object, ...], list[Json]] = {}
-    for task in tasks:
-        key = (task["array"], task["phase"], task["exit_code"], task["machine"] and task["id"], hopeless(task))
-        found.setdefault(key, []).append(task)
-    return list(found.values())
 
 
 def hopeless(task: Json) -> bool:
@@ -28,22 +20,28 @@ def hopeless(task: Json) -> bool:
     return str(task["reason"]).startswith(NEVER)
 
 
-def name(tasks: list[Json]) -> str:
-    """What the line calls them: "abc-[5-1000%50]", or the id of a single one."""
-    first = tasks[0]
-    limit = f"%{first['array_limit']}" if first["array_limit"] and first["phase"] == "queued" else ""
-    if len(tasks) == 1 and not limit:
-        return str(first["id"])
-    return f"{first['array']}-[{ranges(task['task'] for task in tasks)}{limit}]"
+def name(task: Json) -> str:
+    """What a row calls its tasks: "abc-[5-1000%50]", or the id of a single one."""
+    limit = f"%{task['array_limit']}" if task["array_limit"] and task["phase"] == "queued" else ""
+    return f"{task['array']}-[{task['tasks'] or task['task']}{limit}]" if task["tasks"] or limit else str(task["id"])
 
 
-def row(tasks: list[Json], now: datetime) -> list[str]:
+def count(task: Json) -> int:
+    """How many tasks a row stands for."""
+    return len(read_array(task["tasks"]).tasks) if task["tasks"] else 1
+
+
+def has_one_of(task: Json, numbers: str) -> bool:
+    """Whether a row stands for one of the tasks "3-5,9"."""
+    return not set(read_array(numbers).tasks).isdisjoint(read_array(task["tasks"] or str(task["task"])).tasks)
+
+
+def row(task: Json, now: datetime) -> list[str]:
     """As a line of `list`: job, state, machine, cpu, saved by, unsaved, spent, age."""
-    first = tasks[0]
-    code = f", exit code {first['exit_code']}" if first["exit_code"] else ""
-    state = STATES.get(str(first["phase"]), str(first["phase"])) + code + (", never begins" if hopeless(first) else "")
-    age = max((now - datetime.fromisoformat(first["submitted_at"])).total_seconds() // 1, 0.0)
-    return [name(tasks), state, first["machine"] or "-", "-", "-", "-", "-", duration(age)]
+    code = f", exit code {task['exit_code']}" if task["exit_code"] else ""
+    state = STATES.get(str(task["phase"]), str(task["phase"])) + code + (", never begins" if hopeless(task) else "")
+    age = max((now - datetime.fromisoformat(task["submitted_at"])).total_seconds() // 1, 0.0)
+    return [name(task), state, task["machine"] or "-", "-", "-", "-", "-", duration(age)]
 
 
 def wanted(tasks: Iterable[Json], states: list[str], glob: str | None, project: str | None) -> list[Json]:

@@ -13,12 +13,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 
+from spotsurfer.cli import array_lines
 from spotsurfer.cli.printing import clean, complain, is_json, put, put_json, tell, width
 from spotsurfer.cli.timeline_lines import TimelineLines, fitting
 from spotsurfer.common.timeline_words import plainly
 from spotsurfer.common.units import size
 from spotsurfer.model.errors import JobEndedBadly, JobHeld, MoveFailed, SpotsurferError, WaitOver
-from spotsurfer.model.job import ENDED, HOLDS, WAITS, AttemptState, JobState
+from spotsurfer.model.job import ENDED, HOLDS, WAITS, AttemptState, JobState, Wish
 from spotsurfer.web.client import LONG_POLL_SECONDS, Client, Json, job_path, patiently
 
 # ---- Long operations: started at the controller, followed here with a line of progress, stopped with Ctrl-C.
@@ -221,24 +222,59 @@ LOOK_SECONDS = 2.0  # between looks at an array
 def until_all_ended(client: Client, array: str, limit_seconds: float | None = None) -> Json:
     """Wait for the end of all tasks of an array; the first that did not succeed, else the last. Raises JobHeld, WaitOver."""
     with _in_spite_of_ctrl_c(f"Array {array} goes on", array):
-        end, told = math.inf if limit_seconds is None else time.monotonic() + limit_seconds, ""
-        while True:
-            tasks = [
-                x for x in patiently(lambda: client.get("/v1/brief", only_tasks=True), tell)["jobs"] if x["array"] == array
-            ]
-            counts = Counter(str(x["phase"]) for x in tasks)
-            if (said := ", ".join(f"{n} {phase}" for phase, n in sorted(counts.items()))) != told:
-                told = said
-                tell(f"{array}: {said}")
+        for tasks in _looks(client, array, limit_seconds, "has not ended"):
             left = [x for x in tasks if JobState(x["state"]) not in ENDED]
             if not left:
                 bad = [x for x in tasks if x["state"] != JobState.SUCCEEDED]
                 return client.get(job_path((bad or tasks)[-1]["id"]))
             if all(x["state"] == JobState.HELD for x in left):
-                raise JobHeld(f"{len(left)} tasks of {array} are held: `spotsurfer resume {array}` lets them go on.")
-            if time.monotonic() >= end:
-                raise WaitOver(f"Array {array} has not ended within {limit_seconds:g} seconds; it goes on.")
-            time.sleep(LOOK_SECONDS)
+                held = sum(map(array_lines.count, left))
+                raise JobHeld(f"{held} tasks of {array} are held: `spotsurfer resume {array}` lets them go on.")
+    raise AssertionError("unreachable")
+
+
+def until_all_held(client: Client, name: str, limit_seconds: float) -> None:
+    """Wait until tasks of an array are saved and have no machine, or have ended. Raises MoveFailed, WaitOver."""
+    with _in_spite_of_ctrl_c(f"The order to {name} stands", name):
+        for tasks in _looks(client, name, limit_seconds, "is not suspended"):
+            left = [x for x in tasks if JobState(x["state"]) not in (*ENDED, JobState.HELD)]
+            if not left:
+                return
+            if on := next((x for x in left if x["wish"] == Wish.RUN), None):
+                raise MoveFailed(f"{array_lines.name(on)} was not suspended: it was told to go on meanwhile.")
+
+
+def until_all_run(client: Client, name: str, limit_seconds: float) -> None:
+    """Wait until those tasks of an array run again that had begun, or have ended. Raises JobHeld, WaitOver."""
+    with _in_spite_of_ctrl_c(f"The order to {name} stands", name):
+        for tasks in _looks(client, name, limit_seconds, "does not run"):
+            left = [x for x in tasks if x["started_at"] and x["phase"] != "running" and JobState(x["state"]) not in ENDED]
+            if not left:
+                return
+            if held := next((x for x in left if x["wish"] == Wish.HOLD), None):
+                raise JobHeld(_held(held))
+
+
+def _looks(client: Client, name: str, limit_seconds: float | None, what: str) -> Iterator[list[Json]]:
+    """Rows of all tasks of an array, or of "ARRAY-[3-5]", again and again; prints how many are in which phase.
+
+    Raises WaitOver after `limit_seconds`; `what` says then what is not.
+    """
+    end, told = math.inf if limit_seconds is None else time.monotonic() + limit_seconds, ""
+    array, _, some = name.partition("-[")
+    while True:
+        found = patiently(lambda: client.get("/v1/brief", only_tasks=True, folded=True), tell)["jobs"]
+        tasks = [x for x in found if x["array"] == array and (not some or array_lines.has_one_of(x, some.rstrip("]")))]
+        counts = Counter[str]()
+        for task in tasks:
+            counts[str(task["phase"])] += array_lines.count(task)
+        if (said := ", ".join(f"{n} {phase}" for phase, n in sorted(counts.items()))) != told:
+            told = said
+            tell(f"{array}: {said}")
+        yield tasks
+        if time.monotonic() >= end:
+            raise WaitOver(f"Array {name} {what} within {limit_seconds:g} seconds; it goes on.")
+        time.sleep(LOOK_SECONDS)
 
 
 def _held(job: Json) -> str:

@@ -67,7 +67,7 @@ from spotsurfer.model.timeline_events import Kind
 from spotsurfer.ports.clock import Clock
 from spotsurfer.ports.provider import KEPT_TAG, InstanceView, LaunchPlan
 from spotsurfer.ports.service import Moment
-from spotsurfer.state import budgets, journal, observations, timeline
+from spotsurfer.state import budgets, dependencies, journal, observations, timeline
 from spotsurfer.state import jobs as rows
 from spotsurfer.store.head_logs import HeadLogs, written_at
 
@@ -322,9 +322,11 @@ class Apply:
             return lambda _: ("the head moved meanwhile: decided again", None)
 
         def record(c: Connection) -> tuple[str, Callable[[], None]]:
-            asked = rows.load_job(c, action.job).signals_asked  # those were for processes that do not run here
+            job = rows.load_job(c, action.job)
+            asked = job.signals_asked  # those were for processes that do not run here
             changes = {"from_checkpoint": head.checkpoint, "head_number": head.number, "signals_told": asked}
             saved = self._step(c, attempt, AttemptEvent.EPOCH_GRANTED, action.reason, **changes)
+            dependencies.began(c, job)
             said = self._say(c, Kind.GRANTED, saved, f"owns the job, {action.reason}", checkpoint=head.checkpoint)
             return said, lambda: self.nudge(attempt)
 
@@ -497,6 +499,7 @@ class Apply:
         if action.machine and not rows.is_kept(c, token):
             rows.add_machine(c, effects.machine_recalled(attempt))
         rows.add_attempt(c, attempt)
+        dependencies.began(c, rows.load_job(c, action.job))
         self._begin(c, action)
         return self._say(c, Kind.PLANNED, attempt, action.reason, market=str(attempt.market))
 

@@ -18,6 +18,7 @@ from spotsurfer.controller.event_recorder import EventRecorder
 from spotsurfer.controller.history.spot_availability import SpotAvailability
 from spotsurfer.controller.history.usage import Idleness
 from spotsurfer.controller.isolation import NOBODYS, Aside, isolated
+from spotsurfer.controller.jobs.brief import Told
 from spotsurfer.controller.jobs.rightsizing import Rightsizing, Sizes
 from spotsurfer.controller.observe import Observer
 from spotsurfer.core.decide import decide
@@ -215,3 +216,8 @@ class Loop:
     def note_of(self, job: JobId) -> str:
         """Why a job waits, from the last decision."""
         return self._notes.get(job, "")
+
+    @property
+    def told(self) -> Told:
+        """The same of all jobs, with their levels."""
+        return Told(self._notes, self._levels)

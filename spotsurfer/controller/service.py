@@ -62,7 +62,7 @@ from spotsurfer.ports.service import (
 )
 from spotsurfer.state import exposed_ports, figures, observations, timeline, usage_history
 from spotsurfer.state import jobs as rows
-from spotsurfer.state.brief import with_machines
+from spotsurfer.state.brief import Which, with_machines
 from spotsurfer.state.remembered_rows import RememberedRows
 from spotsurfer.store import job_output
 from spotsurfer.store.agent_reports import ImageDigests
@@ -213,10 +213,12 @@ class ControllerService:
             ports, never = exposed_ports.all_listens(connection), hopeless(connection)
         return [self._status(j, found[j.id], reports, ports, waits=never.get(j.id, "")) for j in jobs]
 
-    def jobs_brief(self, include_ended: bool = True, owner: str | None = None, only_tasks: bool = False) -> Sequence[JobBrief]:
+    def jobs_brief(
+        self, include_ended: bool = True, owner: str | None = None, only_tasks: bool = False, folded: bool = False
+    ) -> Sequence[JobBrief]:
         """All jobs, or those of an owner, newest first, without rehearsals, in short."""
         with self.engine.connect() as connection:
-            return jobs_brief(connection, include_ended, owner, only_tasks, self.loop.note_of)
+            return jobs_brief(connection, Which(include_ended, owner, only_tasks, folded), self.loop.told)
 
     def job(self, job: str) -> JobStatus:
         """One job."""

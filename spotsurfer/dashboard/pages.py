@@ -171,10 +171,10 @@ def queue_page(request: Request) -> Response:
     """Jobs without a machine, in the order in which they come."""
     site, service = site_of(request), site_of(request).service(request)
     last = newest(service)
-    waiting = [s for s in service.jobs(False) if s.phase == "queued"]
-    waiting.sort(key=lambda s: (-s.level, s.job.submitted_at))
-    values = {"waiting": waiting, "info": service.info(), "licences": service.licences()}
-    return site.page(request, "queue.html", last=last, age_seconds=fleet.age_seconds, **values)
+    waiting = [b for b in service.jobs_brief(False, folded=True) if b.phase == "queued"]
+    waiting.sort(key=lambda b: (-b.level, b.submitted_at))
+    values = {"waiting": waiting, "count": sum(map(fleet.tasks, waiting)), "info": service.info()}
+    return site.page(request, "queue.html", last=last, row_name=fleet.row_name, licences=service.licences(), **values)
 
 
 @router.get("/pools")

@@ -159,11 +159,14 @@ class JobBrief:
     gpus: int
     time_limit_seconds: float | None
     array_limit: int
-    after: Sequence[str]  # what it still waits for
+    after: Sequence[str]  # what it still waits for: "afterok:12_3", "afterok:12_*", "singleton"
     machine: str  # the instance that it is on; "" = none
     home: str
     market: str = ""
     waits_for: str = ""  # the gate that it waits at, see `state.queue`; "never" = it can't pass any more
+    priority: int = 0
+    level: int = 0  # its priority with what it gained by waiting
+    tasks: str = ""  # "3-9,12": these tasks share the row of the first of them; "" = it stands for one job
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,8 +429,13 @@ class Service(Protocol):
         """All jobs, newest first; with `owner` those of theirs; without `tasks` those that are in no array."""
         ...
 
-    def jobs_brief(self, include_ended: bool = True, owner: str | None = None, only_tasks: bool = False) -> Sequence[JobBrief]:
-        """All jobs, or tasks of arrays alone, newest first, in short; with `owner` those of theirs."""
+    def jobs_brief(
+        self, include_ended: bool = True, owner: str | None = None, only_tasks: bool = False, folded: bool = False
+    ) -> Sequence[JobBrief]:
+        """All jobs, or tasks of arrays alone, newest first, in short; with `owner` those of theirs.
+
+        `folded`: tasks without a machine that nothing but their numbers tells apart share a row.
+        """
         ...
 
     def job(self, job: JobId) -> JobStatus:

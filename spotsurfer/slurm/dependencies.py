@@ -6,16 +6,19 @@ import re
 
 from spotsurfer.slurm.options import Refused
 
-KINDS = ("afterok", "afterany", "afternotok", "aftercorr")
+KINDS = ("after", "afterok", "afterany", "afternotok", "aftercorr")
 PROBLEM = "sbatch: error: Batch job submission failed: Job dependency problem"
 ID = re.compile(r"\d+(?:_\d+|_\*)?")
 
 
 def read_dependency(text: str) -> tuple[str, ...]:
-    """What must come before the job: "afterok:12" and its likes. Raises Refused, for alternatives (`?`) and `after:`, too."""
+    """What must come before the job: "afterok:12" and its likes; a number alone is "afterany".
+
+    Raises Refused, for alternatives (`?`) and times (`after:12+5`), too.
+    """
     found = list[str]()
     for part in filter(None, text.split(",")):
-        kind, *ids = part.split(":")
+        kind, *ids = (f"afterany:{part}" if ID.match(part) else part).split(":")
         if kind == "singleton" and not ids:
             found.append(kind)
         elif kind in KINDS and ids and all(ID.fullmatch(one) for one in ids):

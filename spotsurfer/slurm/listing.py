@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -72,23 +72,28 @@ class Entry:
         return found if isinstance(found, dict) else {}
 
 
-def fetch(site: Site, ended: bool) -> list[Row]:
+def fetch(site: Site, ended: bool, folded: bool = False) -> list[Row]:
     """Jobs that the caller may see, oldest first: all, or those that have not ended or are not at home yet.
 
-    What has ended is brought home first, unless that is much: then the user's courier does it.
+    What has ended is brought home first, unless that is much: then the user's courier does it. `folded`: tasks of an array that
+    are alike share a row.
     """
-    briefs = site.client.get("/v1/brief", ended=ended)["jobs"]
-    awaited = site.home.awaited(site.client) - {b["id"] for b in briefs if b["state"] not in ENDED}
-    late = frozenset[str]()
+    rows = _rows(site, ended, folded)
+    awaited = site.home.awaited(site.client)
+    awaited -= {id for row in rows if row.brief["state"] not in ENDED for id in (row.ids if row.brief["tasks"] else [row.id])}
     if awaited:
-        every = briefs if ended else site.client.get("/v1/brief", ended=True)["jobs"]
-        late = frozenset(b["id"] for b in every if b["id"] in awaited and b["state"] in ENDED and b["started_at"])
+        every = rows if ended and not folded else _rows(site, ended=True, folded=False)
+        late = frozenset(r.id for r in every if r.id in awaited and r.brief["state"] in ENDED and r.started)
         if 0 < len(late) <= FEW:
             site.home.deliver(site.client, sorted(late))
             late &= site.home.awaited(site.client)
-        briefs = [b for b in every if ended or b["state"] not in ENDED or b["id"] in late]
-    rows = [Row(b, site.now, site.partition_of(b), b["id"] not in late) for b in briefs]
+        rows = [replace(r, at_home=r.id not in late) for r in every if ended or r.brief["state"] not in ENDED or r.id in late]
     return sorted(rows, key=lambda row: (row.number, row.task if row.task is not None else -1))
+
+
+def _rows(site: Site, ended: bool, folded: bool) -> list[Row]:
+    briefs = site.client.get("/v1/brief", ended=ended, folded=folded)["jobs"]
+    return [Row(b, site.now, site.partition_of(b)) for b in briefs]
 
 
 def wanted(rows: Iterable[Row], ids: Sequence[JobIds]) -> list[Row]:
@@ -143,7 +148,7 @@ def entries(rows: Sequence[Row], client: Client, apart: bool = False) -> list[En
         elif row.number not in told:
             told.add(row.number)
             together = pending[row.number]
-            tasks = [r.task for r in together if r.task is not None]
+            tasks = [task for r in together for task in r.tasks]
             found.append(Entry(_speaker(together), tasks, client))
     return found
 

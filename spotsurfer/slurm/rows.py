@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, cached_property
 from typing import Any
 
-from spotsurfer.slurm.values import exit_words, raw_id, show_memory
+from spotsurfer.slurm.values import exit_words, raw_id, read_tasks, show_memory
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
 SHORT = {
@@ -81,6 +81,16 @@ class Row:
         """The number within an array."""
         task = self.brief["task"]
         return None if task is None else int(task)
+
+    @cached_property
+    def tasks(self) -> Sequence[int]:
+        """The tasks of an array that the row stands for; none of a job that is no task."""
+        return read_tasks(self.brief["tasks"]) if self.brief["tasks"] else [] if self.task is None else [self.task]
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """The controller's ids of all jobs that the row stands for."""
+        return [f"{self.array}-{task}" for task in self.tasks] or [self.id]
 
     @property
     def array(self) -> str:

@@ -188,7 +188,7 @@ def refusal(error: e.SpotsurferError) -> Refused:
         return Refused(f"{FAILED}Unable to contact slurm controller (connect failure)\n{said}")
     if said.startswith("after "):
         return Refused(PROBLEM)
-    if said.startswith("licences "):
+    if said.startswith("resources.licences "):
         return Refused(f"{FAILED}Invalid license specification")
     return Refused(FAILED + (CONFIGURATION if isinstance(error, e.NoCapacity) or said.startswith("resources.") else said))
 
@@ -205,7 +205,7 @@ def _test(spec: JobSpec, site: Site) -> None:
 
 def _wait(site: Site, made: Json) -> int:
     """The exit code of an ended job that is at home; of an array the highest."""
-    while any(row.number == made["number"] for row in fetch(site, ended=False)):
+    while any(row.number == made["number"] for row in fetch(site, ended=False, folded=True)):
         time.sleep(LOOK_SECONDS)
     return max((_code(row) for row in fetch(site, ended=True) if row.number == made["number"]), default=1)
 

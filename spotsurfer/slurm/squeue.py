@@ -209,7 +209,8 @@ def squeue(words: Sequence[str], site: Site) -> Iterator[str]:
     prefix, columns = _columns(given)
     if given.has("long"):
         yield site.now.astimezone().strftime("%a %b %d %H:%M:%S %Y")
-    rows = fetch(site, ended=keep.ended)
+    each = keep.ended or given.has("array") or any(one.tasks is not None for one in keep.ids)
+    rows = fetch(site, keep.ended, folded=not each)
     if len(keep.ids) == 1 and not wanted(rows, keep.ids) and not wanted(fetch(site, ended=True), keep.ids):
         raise Refused("slurm_load_jobs error: Invalid job id specified")
     found = entries([r for r in wanted(rows, keep.ids) if keep.takes(r)], site.client, given.has("array"))

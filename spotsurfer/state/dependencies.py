@@ -11,6 +11,7 @@ from sqlalchemy import Connection, delete, exists, func, insert, or_, select, tr
 from spotsurfer.model.job import ENDED, Job, JobId, JobState
 from spotsurfer.model.queueing.dependencies import After, Dependency
 from spotsurfer.state.queue import ARRAY, BEGIN, DEPENDENCY
+from spotsurfer.state.schema import attempt as A
 from spotsurfer.state.schema import dependency as D
 from spotsurfer.state.schema import job as J
 
@@ -34,7 +35,7 @@ def add(connection: Connection, jobs: Sequence[tuple[Job, Sequence[Dependency]]]
 
 
 def _gate(connection: Connection, jobs: Collection[JobId], why: str) -> None:
-    for some in _pieces(jobs):
+    for some in pieces(jobs):
         connection.execute(update(J).where(J.c.id.in_(some)).values(waits_for=why))
 
 
@@ -45,15 +46,32 @@ def names_of(job: Job) -> list[str]:
 
 def ended(connection: Connection, names: Collection[str]) -> None:
     """Jobs of these names have ended: what waited for them may be able to go on, or never be."""
-    for some in _pieces(names):
+    for some in pieces(names):
         for kind, on in connection.execute(select(D.c.kind, D.c.on).where(D.c.on.in_(some)).distinct()).all():
             _settle(connection, After(kind), on)
 
 
-def waiting(connection: Connection, job: JobId) -> list[tuple[Dependency, str]]:
-    """What a job waits for, and why it can't be fulfilled any more ("" = it can)."""
-    found = connection.execute(select(D.c.kind, D.c.on, D.c.never).where(D.c.job == job).order_by(D.c.kind, D.c.on))
-    return [(Dependency(After(kind), on), never) for kind, on, never in found]
+def began(connection: Connection, job: Job) -> None:
+    """The job has its first machine: what waited for that may go on."""
+    for on in names_of(job):
+        if connection.execute(select(D.c.job).where(D.c.on == on, D.c.kind == str(After.BEGUN)).limit(1)).first() is not None:
+            _settle(connection, After.BEGUN, on)
+
+
+def waiting(connection: Connection, jobs: Collection[JobId]) -> dict[JobId, list[tuple[Dependency, str]]]:
+    """What the jobs wait for, by id, and why it can't be fulfilled any more ("" = it can)."""
+    found = dict[JobId, list[tuple[Dependency, str]]]()
+    query = select(D.c.job, D.c.kind, D.c.on, D.c.never).order_by(D.c.job, D.c.kind, D.c.on)
+    for some in pieces(jobs):
+        for job, kind, on, never in connection.execute(query.where(D.c.job.in_(some))):
+            one = Dependency(After(kind), "" if kind == After.SINGLETON else on)
+            found.setdefault(job, []).append((one, never))
+    return found
+
+
+def never(connection: Connection) -> dict[JobId, str]:
+    """Why jobs can't begin any more."""
+    return {job: why for job, why in connection.execute(select(D.c.job, D.c.never).where(D.c.never != ""))}
 
 
 def _settle(connection: Connection, kind: After, on: str) -> None:
@@ -67,6 +85,12 @@ def _settle(connection: Connection, kind: After, on: str) -> None:
         held = select(J.c.id).where(J.c.id == D.c.job, earlier)
         free = list(connection.execute(select(D.c.job).where(mine, ~held.exists())).scalars())
         mine &= D.c.job.in_(free)
+    elif kind is After.BEGUN:
+        had = exists().where(A.c.job == J.c.id, A.c.granted_at.is_not(None))
+        fresh = select(J.c.id).where(or_(J.c.id == on, J.c.array == on), J.c.state.not_in(OVER), ~had)
+        if connection.execute(fresh.limit(1)).first() is not None:
+            return
+        free = list(connection.execute(select(D.c.job).where(mine)).scalars())
     else:
         never = _never(kind, on, _states(connection, on))
         if never is None:
@@ -75,7 +99,7 @@ def _settle(connection: Connection, kind: After, on: str) -> None:
             connection.execute(update(D).where(mine).values(never=never))
             return
         free = list(connection.execute(select(D.c.job).where(mine)).scalars())
-    for some in _pieces(free):
+    for some in pieces(free):
         connection.execute(delete(D).where(mine, D.c.job.in_(some)))
     _open(connection, free)
 
@@ -99,7 +123,7 @@ def _states(connection: Connection, on: str) -> Counter[str]:
 
 def _open(connection: Connection, jobs: Collection[JobId]) -> None:
     """Let those of the jobs go on to their next gate that have no condition left."""
-    for some in _pieces(jobs):
+    for some in pieces(jobs):
         free = J.c.id.in_(some) & (J.c.waits_for == DEPENDENCY) & ~exists().where(D.c.job == J.c.id)
         for next_gate, why in ((J.c.begins_at.is_not(None), BEGIN), (J.c.array_limit > 0, ARRAY), (true(), "")):
             connection.execute(update(J).where(free, next_gate).values(waits_for=why))
@@ -109,6 +133,7 @@ def _singleton(job: Job) -> str:
     return f"{job.owner}/{job.spec.name}"
 
 
-def _pieces(jobs: Collection[T]) -> Iterator[list[T]]:
+def pieces(jobs: Collection[T]) -> Iterator[list[T]]:
+    """So many at a time as one query may name."""
     some = list(jobs)
     yield from (some[at : at + AT_ONCE] for at in range(0, len(some), AT_ONCE))

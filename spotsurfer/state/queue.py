@@ -22,6 +22,7 @@ from spotsurfer.state.schema import job as J
 # Before a job may have its first machine; "" = it may.
 DEPENDENCY, BEGIN, ARRAY = "dependency", "begin", "array"
 HELD = "held"  # suspended before it began: nothing is to be done about it
+BEFORE_OTHERS = (DEPENDENCY, HELD)  # gates of jobs that others may have to come before
 WAITS_WORDS = {
     DEPENDENCY: "it waits for other jobs to end",
     BEGIN: "it may not begin yet",

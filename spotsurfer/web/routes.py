@@ -102,9 +102,14 @@ def jobs(service: Controller, wanted: Annotated[JobsQuery, Query()]) -> Response
 
 
 @router.get("/brief", tags=["jobs"], response_model=m.BriefsOut)
-def jobs_brief(service: Controller, ended: bool = True, owner: str | None = None, only_tasks: bool = False) -> Response:
-    """All jobs in short, or only tasks of arrays, newest first: thousands of them in no time."""
-    found = service.jobs_brief(ended, owner=owner, only_tasks=only_tasks)
+def jobs_brief(
+    service: Controller, ended: bool = True, owner: str | None = None, only_tasks: bool = False, folded: bool = False
+) -> Response:
+    """All jobs in short, or only tasks of arrays, newest first: thousands of them in no time.
+
+    With `folded`, tasks without a machine that nothing but their numbers tells apart share the row of the first of them.
+    """
+    found = service.jobs_brief(ended, owner=owner, only_tasks=only_tasks, folded=folded)
     return Response(BRIEFS.dump_json({"jobs": found}), media_type="application/json")
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 from cli.conftest import Call
-from support.fake_service import FakeService
+from support.fake_service import FakeService, an_attempt
 
-from spotsurfer.cli import array_lines
-from spotsurfer.model.job import JobState
+from spotsurfer.cli import array_lines, follow
+from spotsurfer.model.errors import JobHeld, MoveFailed, WaitOver
+from spotsurfer.model.job import Job, JobId, JobState, Wish
 
 SUBMIT = ("submit", "--name", "sweep", "--array", "1-9%2", "--", "prog", "{task}")
 
@@ -64,7 +66,55 @@ def test_orders_to_an_array_go_to_the_array(controller: FakeService, call: Call,
     controller.hold = lambda job: asked.append(job) or controller.statuses[f"{array}-1"].job  # type: ignore[method-assign, func-returns-value]
     assert "all that have not ended" in call("suspend", array).out
     assert asked == [array]
-    assert call("suspend", array, "--wait").code == 2
+
+
+def step_by_step(controller: FakeService, monkeypatch: pytest.MonkeyPatch, steps: Iterator[object]) -> None:
+    """Each look at the list comes after one more step."""
+    brief = controller.jobs_brief
+    monkeypatch.setattr(follow, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(controller, "jobs_brief", lambda *a, **k: (next(steps, None), brief(*a, **k))[1])
+
+
+def test_waits_for_tasks_to_be_suspended_and_to_run_again(
+    controller: FakeService, call: Call, array: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller.end(f"{array}-9", JobState.SUCCEEDED, 0)
+    left = [f"{array}-{n}" for n in range(1, 9)]
+    for task in left[:-1]:  # the last one never began, and its turn is not waited for
+        begun = [controller.status(an_attempt(JobId(task)))]
+        controller.statuses[task] = replace(controller.statuses[task], attempts=begun)
+
+    def order(name: str, wish: Wish, tasks: list[str]) -> None:
+        def ordered(job: str) -> Job:
+            for task in tasks:
+                controller.change(task, wish=wish)
+            return replace(controller.statuses[left[0]].job, id=JobId(job))
+
+        monkeypatch.setattr(controller, name, ordered)
+
+    def each(state: JobState, phase: str) -> Iterator[str]:
+        for task in left:
+            controller.change(task, state=state)
+            controller.statuses[task] = replace(controller.statuses[task], phase=phase)
+            yield task
+
+    order("hold", Wish.HOLD, left)
+    step_by_step(controller, monkeypatch, steps := each(JobState.HELD, "held"))
+    result = call("suspend", array, "--wait")
+    assert (result.code, list(steps)) == (0, [])
+    assert f"{array}: all that have not ended are saved, and are held until" in result.out
+    order("resume", Wish.RUN, left)
+    step_by_step(controller, monkeypatch, steps := each(JobState.ACTIVE, "running"))
+    result = call("resume", array, "--wait")
+    assert (result.code, list(steps)) == (0, left[-1:])
+    assert f"{array}: all that had begun run again." in result.out
+    order("hold", Wish.HOLD, left[:-1])
+    assert call("suspend", array, "--wait").code == MoveFailed.exit_code  # the last one was told to go on
+    order("hold", Wish.HOLD, left)
+    assert call("suspend", array, "--wait", "--timeout", "0.1s").code == WaitOver.exit_code
+    order("resume", Wish.HOLD, left)
+    list(each(JobState.HELD, "held"))
+    assert call("resume", array, "--wait").code == JobHeld.exit_code
 
 
 def test_a_signal(controller: FakeService, call: Call, job: str) -> None:
@@ -94,19 +144,11 @@ def test_bad_values_are_named(controller: FakeService, call: Call, key: str, val
 
 
 def test_names_of_lines() -> None:
-    task = {
-        "array": "a",
-        "phase": "queued",
-        "exit_code": None,
-        "machine": "",
-        "array_limit": 0,
-        "id": "a-3",
-        "task": 3,
-        "reason": "",
-    }
-    assert array_lines.name([task]) == "a-3"
-    assert array_lines.name([{**task, "array_limit": 2}]) == "a-[3%2]"
-    assert [len(x) for x in array_lines.lines([task, {**task, "id": "a-4", "machine": "i-1"}, {**task, "id": "a-5"}])] == [2, 1]
+    task = {"array": "a", "phase": "queued", "array_limit": 0, "id": "a-3", "task": 3, "tasks": ""}
+    assert array_lines.name(task) == "a-3"
+    assert array_lines.name({**task, "array_limit": 2}) == "a-[3%2]"
+    assert array_lines.name({**task, "array_limit": 2, "tasks": "3-5"}) == "a-[3-5%2]"
+    assert array_lines.name({**task, "array_limit": 2, "phase": "failed", "tasks": "3-5"}) == "a-[3-5]"
 
 
 def test_orders_to_all_jobs_take_an_array_as_one(controller: FakeService, call: Call, array: str) -> None:

@@ -11,13 +11,14 @@ from spotsurfer_wire.messages import Spec
 from spotsurfer_wire.store.obstore import open_store
 from support.builders import NOW, an_offer
 
-from spotsurfer.controller.jobs.brief import jobs_brief
+from spotsurfer.controller.jobs.brief import Told, jobs_brief
 from spotsurfer.controller.jobs.secrets import Vault
 from spotsurfer.controller.jobs.submission import Submission
 from spotsurfer.model import errors as e
 from spotsurfer.model.job import JobId, JobSpec
 from spotsurfer.ports.clock import ManualClock
 from spotsurfer.ports.service import NewJob
+from spotsurfer.state.brief import Which
 from spotsurfer.state.db import open_database
 
 
@@ -46,10 +47,10 @@ def test_each_task_is_a_job(submission: Submission) -> None:
 def test_jobs_of_a_batch_may_name_each_other(submission: Submission) -> None:
     submission.submit_many([a("merge", "afterok:sweep"), a("sweep", array="1-2"), a("tail", "aftercorr:sweep", array="1-2")])
     with submission.engine.connect() as c:
-        waits = {job.id: job.after for job in jobs_brief(c, True, None, False, lambda _: "")}
+        waits = {job.id: job.after for job in jobs_brief(c, Which(), Told())}
     assert waits == {
-        "sweep-0-1": [], "sweep-0-2": [], "merge-0": ["afterok:sweep-0"],
-        "tail-0-1": ["afterok:sweep-0-1"], "tail-0-2": ["afterok:sweep-0-2"],
+        "sweep-0-1": [], "sweep-0-2": [], "merge-0": ["afterok:2_*"],
+        "tail-0-1": ["afterok:2_1"], "tail-0-2": ["afterok:2_2"],
     }  # fmt: skip
 
 
@@ -68,7 +69,7 @@ def test_what_can_never_come_is_refused(submission: Submission, jobs: list[NewJo
     with pytest.raises(e.JobFileError, match=why):
         submission.submit_many(jobs, owner="bob", within="bob")
     with submission.engine.connect() as c:
-        assert [job.name for job in jobs_brief(c, True, None, False, lambda _: "")] == ["hers"]
+        assert [job.name for job in jobs_brief(c, Which(), Told())] == ["hers"]
 
 
 def test_jobs_are_found_by_id_number_and_name(submission: Submission) -> None:
@@ -76,8 +77,8 @@ def test_jobs_are_found_by_id_number_and_name(submission: Submission) -> None:
     for n, name in enumerate(("sweep-0", "1", "sweep-0-2", "1_2", "sweep")):
         submission.submit_many([a(f"next{n}", f"afterok:{name}")])
     with submission.engine.connect() as c:
-        found = {job.name: job.after for job in jobs_brief(c, True, None, False, lambda _: "") if job.after}
-    array, task = ["afterok:sweep-0"], ["afterok:sweep-0-2"]
+        found = {job.name: job.after for job in jobs_brief(c, Which(), Told()) if job.after}
+    array, task = ["afterok:1_*"], ["afterok:1_2"]
     assert found == {"next0": array, "next1": array, "next2": task, "next3": task, "next4": array}
 
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from simulation.chances import calm
 from simulation.world import LIMITS, World
 
-from spotsurfer.cli import array_lines
 from spotsurfer.controller.jobs.batches import rows_of
-from spotsurfer.controller.jobs.brief import jobs_brief
+from spotsurfer.controller.jobs.brief import Told, jobs_brief
 from spotsurfer.model.job import JobId, JobSpec, JobState
+from spotsurfer.model.queueing.dependencies import After, Dependency
+from spotsurfer.ports.service import JobBrief
 from spotsurfer.state import dependencies, queue
 from spotsurfer.state import jobs as rows
-from spotsurfer.web.routes import BRIEFS
+from spotsurfer.state.brief import Which
 
 pytestmark = pytest.mark.alone
 FULL = replace(LIMITS, instances_max=2)
@@ -53,19 +54,40 @@ def test_a_tick_costs_about_the_same(limit: str) -> None:
     assert many < 2 * few, f"{few:.4f} s with 100 tasks, {many:.4f} s with 10,000"
 
 
+def listed(world: World, **which: bool) -> list[JobBrief]:
+    with world.engine.connect() as c:
+        return list(jobs_brief(c, Which(**which), Told()))
+
+
 def test_a_list_and_a_cancel_take_less_than_a_second_or_two() -> None:
     world = queued(10_000)
-    with world.engine.connect() as c:
-        listed = seconds(lambda: BRIEFS.dump_json({"jobs": jobs_brief(c, True, None, False, lambda _: "")}), 3)
-        tasks = json.loads(BRIEFS.dump_json({"jobs": jobs_brief(c, True, None, True, lambda _: "")}))["jobs"]
-    lines = [array_lines.name(some) for some in array_lines.lines(tasks)]
-    assert listed < 1.0
-    assert lines[0] == "sweep-[3-10000]"
-    assert len(lines) == 3
+    each, few = (seconds(partial(listed, world, folded=folded), 3) for folded in (False, True))
+    assert each < 1.0
+    assert few < each / 3
+    assert [b.tasks or b.task for b in listed(world, folded=True)] == ["3-10000", 2, 1]
     assert seconds(lambda: world.commands.cancel("sweep"), 1) < 4.0
-    with world.engine.connect() as c:
-        left = [x for x in jobs_brief(c, True, None, False, lambda _: "") if x.state != JobState.CANCELLED]
-    assert len(left) == 2
+    assert len([x for x in listed(world) if x.state != JobState.CANCELLED]) == 2
+    assert [b.tasks or b.task for b in listed(world, folded=True, only_tasks=True)] == ["3-10000", 2, 1]
+
+
+def test_tasks_that_differ_have_rows_of_their_own() -> None:
+    world = queued(9)
+    before = {b.id: b for b in listed(world) if b.array}
+    world.commands.hold("sweep-[3-5,9]")
+    world.commands.prioritize("sweep-7", 5)
+    spec = JobSpec(name="next", command=("work",), array="1-3")
+    with world.engine.begin() as c:
+        made = rows.add_jobs(c, rows_of(JobId("next"), spec, world.clock.now(), "ada"))
+        on = [Dependency(After.OK, "sweep-3" if job.task == 2 else "sweep") for job in made]
+        dependencies.add(c, [(job, (one,)) for job, one in zip(made, on, strict=True)])
+    found = {b.id: (b.tasks, b.phase, list(b.after)) for b in listed(world, folded=True)}
+    own = {f"sweep-{n}": ("", before[JobId(f"sweep-{n}")].phase, []) for n in (1, 2)}
+    waits = {"next-1": ("1,3", "queued", ["afterok:1_*"]), "next-2": ("", "queued", ["afterok:1_3"])}
+    assert found == own | waits | {
+        "sweep-3": ("3-5,9", "held", []),
+        "sweep-6": ("6,8", "queued", []),
+        "sweep-7": ("", "queued", []),
+    }
 
 
 def test_what_waits_behind_the_front_is_told_why() -> None:

@@ -26,13 +26,16 @@ ROOM = replace(LIMITS, instances_max=6, cancel_never_satisfied=True)
 
 
 class Queue(World):
-    """Three arrays, of which the second waits for the first task by task, and the third for all of the second."""
+    """Three arrays, of which the second waits for the first task by task, and the third for all of the second; and a job that
+    begins when all of the first have begun.
+    """
 
     def __init__(self, seed: int, work: int = 30, **chances: Any) -> None:
         super().__init__(seed, jobs=0, work=work, chances=Chances(**{"crash": 0.01, **chances}), limits=ROOM)
         self.add("a", array="1-6%2")
         self.add("b", "aftercorr:a", array="1-6")
         self.add("c", "afterany:b")
+        self.add("d", "after:a:a-6")
 
     def add(self, name: str, *after: str, array: str = "") -> None:
         spec = JobSpec(name=name, command=("work",), array=array, after=after)
@@ -54,6 +57,8 @@ class Queue(World):
         for n in range(1, 7):
             if f"b-{n}" in began and f"a-{n}" not in self.rewinds:
                 assert jobs[JobId(f"a-{n}")].state is JobState.SUCCEEDED
+        if "d" in began:
+            assert all(j.state in ENDED or j.id in began for j in jobs.values() if j.array == "a")
         if "c" in began:
             assert all(j.state in ENDED for j in jobs.values() if j.array == "b" and j.id not in self.rewinds)
 
@@ -65,8 +70,10 @@ def test_tasks_begin_in_their_order_and_no_more_than_may() -> None:
     world.check_end()
     assert {j.state for j in world._jobs()} == {JobState.SUCCEEDED}
     with world.engine.connect() as c:
-        first = [m.job for _, m in timeline.read(c, None, 0) if m.kind == "planned" and m.job and m.job.startswith("a-")]
+        told = [(m.kind, m.job) for _, m in timeline.read(c, None, 0)]
+    first = [job for kind, job in told if kind == "planned" and job and job.startswith("a-")]
     assert list(dict.fromkeys(first)) == [f"a-{n}" for n in range(1, 7)]
+    assert told.index(("planned", JobId("d"))) < told.index(("ended", JobId("a-6")))
 
 
 @pytest.mark.parametrize("seed", seeds(2))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 
+from spotsurfer.slurm.dependencies import PROBLEM
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -84,6 +86,12 @@ DIFFERENCES = (
         "The controller does not record when a job that was held began to gain priority.",
     ),
     Difference("32-folders", (NO_FOLDER,), (), "Slurm says it twice: for the job and for its script."),
+    Difference(
+        "34-after",
+        ("Submitted batch job RAW", "[0]"),
+        (PROBLEM, "[1]"),
+        "Slurm forgets jobs, so one that it does not know counts as ended; ours refuses a job that nobody has.",
+    ),
 )
 
 

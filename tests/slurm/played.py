@@ -101,7 +101,7 @@ class Played:
                 before = [t for t in self.tasks.values() if t.spec.name == task.spec.name and t.number < task.number]
             if kind == After.OK and any(t.state in ("failed", "cancelled") for t in before):
                 return "never"
-            if any(t.state not in ENDED for t in before):
+            if any(t.state == "queued" or (kind != After.BEGUN and t.state not in ENDED) for t in before):
                 return "dependency"
             if kind == After.NOT_OK and all(t.state == "succeeded" for t in before):
                 return "never"
@@ -189,7 +189,7 @@ class Played:
             raise LookupError(f"no machine on offer has {spec.cpus} processors")
         for name, count in licences(spec).items():
             if LICENCES.get(name, 0) < count:
-                raise ValueError(f"licences has {name!r}, of which there are {LICENCES.get(name, 0)}.")
+                raise ValueError(f"resources.licences names {name!r}, of which there are {LICENCES.get(name, 0)}.")
         conditions = [(str(c.kind), self._place(c.on) if c.on else "") for c in read_after(spec.after)]
         number, now = self.next, CLOCK.now()
         self.next += 1
@@ -229,11 +229,14 @@ class Played:
             "machine": "node-1" if task.started else "",
             "market": str(spec.market),
             "waits_for": waits,
+            "tasks": "",
         }
 
     def _number(self, on: str) -> str:
         found = next(t for t in self.tasks.values() if on in (t.id, t.array))
-        return f"{found.number}_{found.task}" if found.id == on and found.task is not None else str(found.number)
+        if found.task is None:
+            return str(found.number)
+        return f"{found.number}_{found.task}" if found.id == on else f"{found.number}_*"
 
     def view(self, task: Task) -> dict[str, Any]:
         """As GET /v1/jobs/ID shows it."""

@@ -169,7 +169,8 @@ def test_names_of_output_files(pattern: str, array: bool, expected: str) -> None
 
 def test_dependencies() -> None:
     assert read_dependency("afterok:1:2_3,afterany:4,singleton") == ("afterok:1", "afterok:2_3", "afterany:4", "singleton")
-    for text in ("afterok", "afterok:x", "foo:1", "after:1", "afterok:1?afterany:2"):
+    assert read_dependency("after:1_2,3_*") == ("after:1_2", "afterany:3")
+    for text in ("afterok", "afterok:x", "foo:1", "after:1+5", "1:x", "afterok:1?afterany:2"):
         with pytest.raises(Refused, match="Job dependency problem"):
             read_dependency(text)
 

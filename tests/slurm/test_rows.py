@@ -28,7 +28,7 @@ def brief(**changes: Any) -> dict[str, Any]:
         **{"id": "a", "number": 5, "array": "", "task": None, "name": "nm", "owner": "root", "project": "", "phase": "queued"},
         **{"state": "queued", "wish": "run", "reason": "", "exit_code": None, "ended_by": "", "submitted_at": BEGUN},
         **{"started_at": None, "ended_at": None, "cpus": 1, "memory_bytes": 1 << 30, "gpus": 0, "time_limit_seconds": None},
-        **{"array_limit": 0, "after": [], "machine": "", "home": "", "market": "spot-first", "waits_for": ""},
+        **{"array_limit": 0, "after": [], "machine": "", "home": "", "market": "spot-first", "waits_for": "", "tasks": ""},
     }
     return usual | changes
 
@@ -164,6 +164,14 @@ def test_many_tasks_are_named_in_few_words() -> None:
     odd = places(every[:100:2], every)
     assert len(odd) == 2
     assert all(len(place) <= 100 for place in odd)
+
+
+def test_tasks_that_share_a_row_share_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    briefs = [*tasks(1, **RUNS), *tasks(2, tasks="2-9,11", waits_for="array"), *tasks(10, wish="hold")]
+    site = a_site(Played(briefs), Many(["arr-1", "arr-5", "arr-11"]))  # that these are awaited is known without their rows
+    assert list(squeue.squeue(["-h", "-o", "%i %t %r"], site)) == ["7_[2-11%2] PD JobHeldUser", "7_1 R None"]
+    assert site.client.asked == [False]
 
 
 def test_ten_thousand_tasks_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

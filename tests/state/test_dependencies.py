@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 from sqlalchemy import Connection, Engine, select
-from support.builders import a_job
+from support.builders import NOW, a_job, an_attempt
 
+from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import Job, JobId, JobState
 from spotsurfer.model.queueing.arrays import task_id
 from spotsurfer.model.queueing.dependencies import read_after
@@ -74,7 +75,7 @@ def test_a_job_waits_for_an_array(c: Connection, kind: str, ends: list[JobState]
     if late:
         add(c, "second", f"{kind}:first")
     assert (gate(c, "second") == "dependency") is waits
-    assert [why for _, why in dependencies.waiting(c, JobId("second"))] == ([never] if waits else [])
+    assert [why for _, why in dependencies.waiting(c, [JobId("second")]).get(JobId("second"), [])] == ([never] if waits else [])
 
 
 def test_all_conditions_must_hold(c: Connection) -> None:
@@ -94,7 +95,26 @@ def test_a_singleton_waits_for_earlier_ones_of_its_name_and_owner_alone(c: Conne
     (others,) = rows.add_jobs(c, [replace(job, id=JobId("night-4"), owner="bob")])
     dependencies.add(c, [(x, read_after(["singleton"])) for x in (second, third, others)])
     assert [gate(c, x.id) for x in (second, third, others)] == ["dependency", "dependency", ""]
+    assert [str(one) for one, _ in dependencies.waiting(c, [second.id])[second.id]] == ["singleton"]
     end(c, first, BAD)
     assert [gate(c, x.id) for x in (second, third)] == ["", "dependency"]
     end(c, second, GOOD)
     assert gate(c, third.id) == ""
+
+
+def test_a_job_may_begin_once_another_one_began_or_ended_before(c: Connection) -> None:
+    first, second = add(c, "first", tasks=[1, 2])
+    (plain,) = add(c, "plain")
+    for name, on in (("one", "first-1"), ("all", "first"), ("other", "plain")):
+        add(c, name, f"after:{on}")
+    rows.add_attempt(c, replace(an_attempt(1, A.PLANNED), job=second.id, granted_at=None))
+    dependencies.began(c, first)  # nothing has begun: only the attempts' grants count
+    assert [gate(c, name) for name in ("one", "all", "other")] == ["dependency"] * 3
+    rows.add_attempt(c, replace(an_attempt(1, A.RESTORING), job=first.id, token="t", granted_at=NOW))
+    dependencies.began(c, first)
+    assert [gate(c, name) for name in ("one", "all", "other")] == ["", "dependency", "dependency"]
+    end(c, plain, GONE)
+    end(c, second, GONE)
+    assert [gate(c, name) for name in ("one", "all", "other")] == ["", "", ""]
+    add(c, "late", "after:first-1")
+    assert gate(c, "late") == ""

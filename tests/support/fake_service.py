@@ -13,6 +13,7 @@ from spotsurfer_wire import object_keys
 from spotsurfer_wire.home_tree import HomeChange, HomeChanges, HomeEntry
 from support.dict_store import DictStore
 
+from spotsurfer.common.units import ranges
 from spotsurfer.controller.history.cost_reports import check
 from spotsurfer.controller.jobs.batches import rows_of
 from spotsurfer.ledger.cost_report import Period, cost_report
@@ -97,8 +98,17 @@ def _brief(status: JobStatus) -> JobBrief:
         *(job.id, job.number, job.array, job.task, spec.name, job.owner, spec.project, status.phase, str(job.state)),
         *(str(job.wish), status.note, job.exit_code, job.ended_by, job.submitted_at, here and here.granted_at, job.ended_at),
         *(spec.cpus, spec.memory_bytes, spec.gpus, spec.time_limit_seconds, limit_of(spec.array), spec.after),
-        *(str((here and here.instance) or ""), "", str(spec.market)),
+        *(str((here and here.instance) or ""), "", str(spec.market), "", spec.priority, status.level),
     )
+
+
+def _folded(briefs: Sequence[JobBrief]) -> Sequence[JobBrief]:
+    """Tasks without a machine that are alike in one row."""
+    alike: dict[object, list[JobBrief]] = {}
+    for b in briefs:
+        alike.setdefault(b.id if b.machine or not b.array else (b.array, b.phase, b.reason, b.exit_code), []).append(b)
+    found = [(some[0], ranges(b.task for b in some if b.task is not None)) for some in alike.values()]
+    return [replace(b, tasks=tasks if b.array and not tasks.isdecimal() else "") for b, tasks in found]
 
 
 class FakeService:
@@ -261,8 +271,11 @@ class FakeService:
         ]
         return [Submitted(job.id, job.number, 0) for job in made]
 
-    def jobs_brief(self, include_ended: bool = True, owner: str | None = None, only_tasks: bool = False) -> Sequence[JobBrief]:
-        return [_brief(s) for s in self.jobs(include_ended, owner) if s.job.array or not only_tasks]
+    def jobs_brief(
+        self, include_ended: bool = True, owner: str | None = None, only_tasks: bool = False, folded: bool = False
+    ) -> Sequence[JobBrief]:
+        found = [_brief(s) for s in self.jobs(include_ended, owner) if s.job.array or not only_tasks]
+        return _folded(found) if folded else found
 
     def status(self, attempt: Attempt) -> AttemptStatus:
         return AttemptStatus(attempt, "running", 1.0, False, 61.5, 3 << 20, 2, 0.4, "", 42.0, None, "", None, "", 12_345)

@@ -192,9 +192,11 @@ def suspend(  # noqa: PLR0913 - one parameter an option
 
 def _suspend(client: Client, job: str, limit_seconds: float | None) -> tuple[Json, str]:
     """The answer and a sentence about it; waits unless there is no limit."""
-    if (tasks := _of_tasks(client, job, "hold", limit_seconds)) is not None:
-        until = f"held until `spotsurfer resume {tasks['job']}`"
-        return tasks, f"{tasks['job']}: all that have not ended will be saved, and are {until}."
+    if (tasks := _of_tasks(client, job, "hold")) is not None:
+        if limit_seconds is not None:
+            follow.until_all_held(client, tasks["job"], limit_seconds)
+        saved, until = "will be" if limit_seconds is None else "are", f"held until `spotsurfer resume {tasks['job']}`"
+        return tasks, f"{tasks['job']}: all that have not ended {saved} saved, and are {until}."
     job, before = _known(client, job)
     answer = client.post(job_path(job, "hold"))
     until = f"held until `spotsurfer resume {answer['job']}`"
@@ -213,14 +215,10 @@ def _suspend(client: Client, job: str, limit_seconds: float | None) -> tuple[Jso
     return {**answer, "state": "held", "checkpoint": kept}, f"{answer['job']} is saved at {kept} and {until}."
 
 
-def _of_tasks(client: Client, job: str, order: str, limit_seconds: float | None) -> Json | None:
-    """The answer to an order to several tasks of an array; None if `job` means one job. Raises UsageError for --wait."""
+def _of_tasks(client: Client, job: str, order: str) -> Json | None:
+    """The answer to an order to several tasks of an array; None if `job` means one job."""
     found = client.get(job_path(job))
-    if not found["array"] or job == found["id"]:
-        return None
-    if limit_seconds is not None:
-        raise UsageError(f"{job} are tasks of an array: --wait waits for one job.")
-    return client.post(job_path(job, order))
+    return client.post(job_path(job, order)) if found["array"] and job != found["id"] else None
 
 
 def resume(  # noqa: PLR0913 - one parameter an option
@@ -258,8 +256,11 @@ def resume(  # noqa: PLR0913 - one parameter an option
 
 def _resume(client: Client, job: str, origin: str | None, limit_seconds: float | None) -> tuple[Json, str]:
     """The answer and a sentence about it; waits unless there is no limit."""
-    if origin is None and (tasks := _of_tasks(client, job, "resume", limit_seconds)) is not None:
-        return tasks, f"{tasks['job']}: all that were suspended go on as soon as they have machines."
+    if origin is None and (tasks := _of_tasks(client, job, "resume")) is not None:
+        if limit_seconds is None:
+            return tasks, f"{tasks['job']}: all that were suspended go on as soon as they have machines."
+        follow.until_all_run(client, tasks["job"], limit_seconds)
+        return tasks, f"{tasks['job']}: all that had begun run again."
     job, before = _known(client, job)
     old = len(client.get(job_path(job))["attempts"])
     if origin is not None:
@@ -364,7 +365,7 @@ def _chosen(
     client, whole = SESSION.client(), not those.tags  # tasks of an array may differ in their tags, and in nothing else
     asked = {"tag": list(those.tags or []), "owner": those.owner, "project": those.project, **which}
     found = client.get("/v1/jobs", ended=False, tasks=False if whole else None, **asked)["jobs"]
-    tasks = client.get("/v1/brief", ended=False, owner=those.owner, only_tasks=True)["jobs"] if whole else []
+    tasks = client.get("/v1/brief", ended=False, owner=those.owner, only_tasks=True, folded=True)["jobs"] if whole else []
     states: list[str] = which.get("state", [])  # type: ignore[assignment]
     arrays = [{**task, "id": task["array"]} for task in array_lines.wanted(tasks, states, None, those.project)]
     return list(dict.fromkeys(str(job["id"]) for job in (*found, *arrays) if job["wish"] in wishes))

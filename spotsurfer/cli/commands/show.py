@@ -81,23 +81,24 @@ def list_jobs(  # noqa: PLR0913 - one parameter an option
     client = SESSION.client()
     jobs = client.get("/v1/jobs", **asked, tasks=None if not short else False)["jobs"]
     put_json(jobs)
-    found = client.get("/v1/brief", ended=not only_open, owner=owner, only_tasks=True)["jobs"] if short else []
+    brief = {"ended": not only_open, "owner": owner, "only_tasks": True, "folded": not is_quiet()}
+    found = client.get("/v1/brief", **brief)["jobs"] if short else []
     tasks = array_lines.wanted(found, asked["state"], name, project)  # type: ignore[arg-type]
     if is_quiet():
         for job in [*jobs, *tasks][:limit]:
             put(job["id"])
     elif jobs or tasks:
-        _table(jobs, array_lines.lines(tasks), limit)
+        _table(jobs, tasks, limit)
     elif only_open or states or tags or name or owner or project:
         put("No jobs are like that; `spotsurfer list` shows all.")
     else:
         put("No jobs. `spotsurfer submit --help` shows how to make one.")
 
 
-def _table(jobs: list[Json], arrays: list[list[Json]], limit: int | None) -> None:
+def _table(jobs: list[Json], arrays: list[Json], limit: int | None) -> None:
     columns = ["job", "state", "machine", "cpu", "saved by", "unsaved", "spent", "age"]
     rows = [*(_row(job) for job in jobs), *(array_lines.row(tasks, SystemClock().now()) for tasks in arrays)][:limit]
-    ranks = [*(str(job["level"]) for job in jobs), *("0" for _ in arrays)][:limit]
+    ranks = [str(job["level"]) for job in (*jobs, *arrays)][:limit]
     if set(ranks) != {"0"}:
         columns, rows = [*columns, "priority"], [[*row, rank] for row, rank in zip(rows, ranks, strict=True)]
     table(columns, rows)
@@ -159,12 +160,12 @@ def show(job: JobArgument) -> None:
 
 def _show_tasks(client: Client, array: str) -> None:
     """All tasks of an array, those alike in one line."""
-    tasks = [task for task in client.get("/v1/brief", only_tasks=True)["jobs"] if task["array"] == array]
+    found = client.get("/v1/brief", only_tasks=True, folded=not is_json())["jobs"]
+    tasks = [task for task in found if task["array"] == array]
     put_json(tasks)
-    columns = ["tasks", "state", "machine", "began", "why"]
-    lines = [(array_lines.row(some, SystemClock().now()), some[0]) for some in array_lines.lines(tasks)]
-    began = [when(first["started_at"]) if first["started_at"] else "-" for _, first in lines]
-    table(columns, [[*row[:3], at, plainly(first["reason"])] for (row, first), at in zip(lines, began, strict=True)])
+    now, began = SystemClock().now(), [when(task["started_at"]) if task["started_at"] else "-" for task in tasks]
+    rows = [[*array_lines.row(x, now)[:3], at, plainly(x["reason"])] for x, at in zip(tasks, began, strict=True)]
+    table(["tasks", "state", "machine", "began", "why"], rows)
 
 
 def _facts(job: Json) -> list[tuple[str, Any]]:

@@ -10,6 +10,7 @@ from enum import StrEnum
 class After(StrEnum):
     """When a dependency is fulfilled. Of an array: when it is for all its tasks."""
 
+    BEGUN = "after"  # it began, or ended before it did
     OK = "afterok"  # it succeeded
     ANY = "afterany"  # it ended
     NOT_OK = "afternotok"  # it ended without success
@@ -18,7 +19,7 @@ class After(StrEnum):
 
 
 WORDS = tuple(str(x) for x in After)
-EXAMPLES = '"afterok:JOB", "afterany:JOB", "afternotok:JOB", "aftercorr:ARRAY" or "singleton"'
+EXAMPLES = '"afterok:JOB", "afterany:JOB", "afternotok:JOB", "after:JOB", "aftercorr:ARRAY" or "singleton"'
 
 
 NEVER = "what it waits for can't come any more"  # why a job never begins, unless its user lets it
