@@ -1,7 +1,8 @@
-"""The pages of docs/reference that are made from code: command line, configuration, API, events. It returns texts."""
+"""The pages of docs/reference that are made from code, as texts: job file, commands, configuration, API, metrics, events."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from collections import defaultdict
@@ -11,11 +12,69 @@ from typing import Any, cast
 
 from spotsurfer.cli.command_table import TABLE, load
 from spotsurfer.common.log_setup import EVENTS
+from spotsurfer.common.units import parse_bytes, parse_seconds
+from spotsurfer.jobspec import keys
+from spotsurfer.model.job import JobSpec
 from spotsurfer.web.app import make_app
+from spotsurfer.web.metrics import METRICS
 
 ROOT = Path(__file__).resolve().parent.parent
 MADE = "`make docs` makes this page from {source}."
 COLUMNS = "100"  # of a help text
+
+
+JOB_FILE = """\
+# The job file
+
+{made}
+
+`spotsurfer submit job.toml` sends one. Only `command` must be there (or `[[steps]]`, or `image`). Options on the command line
+win over the file.
+A duration is a number of seconds, or a text like `90s`, `10m`, `6h`. A size is a text like `500M`, `4G`.
+
+```toml title="job.toml"
+name = "assembly"
+command = ["megahit", "-t", "2", "-r", "reads.fq", "-o", "contigs"]
+inputs = ["reads.fq"]
+outputs = ["contigs/*.fa"]
+checkpoint_interval = "10m"
+
+[resources]
+cpu = 2
+memory = "4G"
+```
+
+A key with a dot stands in a table: `resources.cpu` is `cpu` below `[resources]`. Tables come after all keys without a dot.
+
+| key | takes | default | option | what |
+|---|---|---|---|---|
+{rows}
+"""
+
+
+def job_file() -> str:
+    """Each key with what it takes, its default, its option and its meaning."""
+    defaults = {f.name: f.default for f in dataclasses.fields(JobSpec)}
+    cells = (
+        [f"`{name}`", keys.TAKES[key.parse], _default(defaults[key.field], key), _code(key.option), _cell(key.text)]
+        for name, key in keys.KEYS.items()
+    )
+    made = MADE.format(source="`spotsurfer/jobspec/keys.py` and `spotsurfer/model/job.py`")
+    return JOB_FILE.format(made=made, rows="\n".join(f"| {' | '.join(row)} |" for row in cells))
+
+
+def _default(value: Any, key: keys.Key) -> str:
+    if value in (dataclasses.MISSING, None, "", ()):
+        return ""
+    if key.parse is parse_bytes:
+        return f"`{value >> 30}G`"
+    if key.parse is parse_seconds:
+        return f"`{value:g}s`"
+    return _code(str(value).lower() if isinstance(value, bool) else str(value))
+
+
+def _code(text: str) -> str:
+    return text and f"`{text}`"
 
 
 def command_line() -> str:
@@ -79,6 +138,27 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+def metrics() -> str:
+    """What `/metrics` tells."""
+    rows = (
+        f"| `spotsurfer_{m.name}{'_total' if m.counts else ''}` | {', '.join(m.labels)} | {_cell(m.help)} |" for m in METRICS
+    )
+    return METRICS_PAGE.format(made=MADE.format(source="`spotsurfer/web/metrics.py`"), rows="\n".join(rows))
+
+
+METRICS_PAGE = """\
+# Metrics
+
+{made}
+
+The controller tells them at `/metrics`, in the text format of Prometheus ([monitoring](../monitoring.md)). Times are seconds,
+sizes bytes, money US dollars. What ends in `_total` only grows. Besides these there are the usual `process_…` figures of the
+controller.
+
+| metric | labels | means |
+|---|---|---|
+{rows}
+"""
 KIND = re.compile(r'^    [A-Z_]+ = "(?P<word>[a-z ]+)"(?:  # (?P<what>.+))?$', re.MULTILINE)
 
 
@@ -105,8 +185,10 @@ def events() -> str:
 
 
 PAGES: Mapping[str, Any] = {
+    "docs/reference/job-file.md": job_file,
     "docs/reference/command-line.md": command_line,
     "docs/reference/configuration.md": configuration,
     "docs/reference/api.md": api,
+    "docs/reference/metrics.md": metrics,
     "docs/reference/events.md": events,
 }

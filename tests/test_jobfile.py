@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotsurfer.common.input_errors import line_of
-from spotsurfer.jobspec.parse import KEYS, read_jobfile
+from spotsurfer.jobspec.keys import KEYS
+from spotsurfer.jobspec.parse import read_jobfile
 from spotsurfer.jobspec.uploads import InputFile, expand
 from spotsurfer.model.errors import InputMissing, JobFileError
 from spotsurfer.model.job import JobSpec, MarketChoice
@@ -78,7 +79,7 @@ def test_every_key_arrives(tmp_path: Path) -> None:
 def test_the_reference_of_keys_is_complete() -> None:
     import dataclasses
 
-    assert {field for field, _ in KEYS.values()} | {"fetches", "home_tree"} == {f.name for f in dataclasses.fields(JobSpec)}
+    assert {key.field for key in KEYS.values()} | {"fetches", "home_tree"} == {f.name for f in dataclasses.fields(JobSpec)}
 
 
 def test_a_size_policy_its_bounds_and_parameters(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ import pytest
 import reference_pages
 from support.tree import ROOT
 
-from spotsurfer.jobspec.parse import KEYS
+from spotsurfer.cli.command_table import MODULES, load
+from spotsurfer.jobspec.keys import KEYS
 from spotsurfer.model.errors import every_kind
 from spotsurfer.model.state_machine import ATTEMPT, JOB, MACHINE
 
@@ -101,6 +102,9 @@ def test_sentences_are_short(page: Path) -> None:
     assert sum(counts.values()) / len(counts) <= WORDS_MEAN
 
 
-def test_the_page_of_the_job_file_has_every_key() -> None:
-    page = (ROOT / "docs/reference/job-file.md").read_text()
-    assert [key for key in KEYS if f"`{key}`" not in page and f"`[[{key}]]`" not in page] == []
+OF_THE_CALL = {"--dry-run", "--wait", "--timeout", "--json", "--quiet", "-q"}  # options of submit that say nothing of the job
+
+
+def test_each_option_of_submit_says_the_same_as_a_key() -> None:
+    options = {o for p in load(MODULES["submit"])["submit"].params for o in p.opts if o.startswith("-")}
+    assert {key.option for key in KEYS.values() if key.option} - {"-- prog args"} == options - OF_THE_CALL

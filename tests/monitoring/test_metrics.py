@@ -129,12 +129,6 @@ def test_rules_and_dashboard_ask_for_metrics_that_there_are(file: str) -> None:
     assert asked and asked <= there, asked - there
 
 
-def test_the_page_of_metrics_tells_of_each() -> None:
-    page = (ROOT / "docs/monitoring.md").read_text()
-    for row in METRICS:
-        assert f"| `spotsurfer_{row.name}{'_total' if row.counts else ''}` | {', '.join(row.labels)} | {row.help} |" in page
-
-
 # ---- Real Prometheus
 
 

@@ -309,7 +309,7 @@ def priority(
     ],
 ) -> None:
     """Change how much the job counts: where limits leave no room for all, a higher one suspends a lower one."""
-    from spotsurfer.jobspec.parse import read_priority
+    from spotsurfer.jobspec.keys import read_priority
 
     try:
         wanted = read_priority(number)
