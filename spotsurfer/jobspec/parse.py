@@ -198,6 +198,7 @@ KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "on_end": ("on_end", _command),
     "resources.cpu": ("cpus", _count),
     "resources.memory": ("memory_bytes", parse_bytes),
+    "resources.out_of_memory": ("out_of_memory", _text),
     "resources.gpus": ("gpus", _count),
     "resources.gpu": ("gpu", _text),
     "resources.licences": ("licences", read_licences),
