@@ -202,6 +202,7 @@ def test_no_text_breaks_the_scanner_of_lines(text: str, path: list[str]) -> None
         ('engine = "crio"', "Did you mean"),
         ('engine = "app"', "nothing tells the program to save itself"),
         ('tcp = "open"', "tcp is 'open'"),
+        ('[resources]\nout_of_memory = "die"', "resources.out_of_memory is 'die'"),
         ('cpu = "x86-64-v9"', "cpu is"),
         ('hook_limit = "2h"', "hook_limit is 7200 seconds"),
         ('[app]\nsignal = "USR1"', "nothing says when it has"),

@@ -506,7 +506,7 @@ class Apply:
     def _close(self, action: Close) -> Effect:
         log = self.heads.log(action.job)
         place = head_log.Place(action.after + 1, f"close-{action.job}", self.clock.now().isoformat())
-        head = head_log.cancelled(place, log.newest)
+        head = head_log.closed(place, log.newest, action.ended_by)
         ours = log.append(head) is Appended.OURS
         return lambda _: ("closed" if ours else "the head moved meanwhile: decided again", None)
 

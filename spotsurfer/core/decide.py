@@ -33,7 +33,7 @@ from spotsurfer.model.actions import (
     Sweep,
     Terminate,
 )
-from spotsurfer.model.job import ENDED, HOLDS, OVER, WAITS, JobState, Wish
+from spotsurfer.model.job import ENDED, HOLDS, MEMORY, OVER, WAITS, JobState, Wish
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.snapshot import Doubt, HeadSeen, JobSeen, Snapshot
 from spotsurfer.model.state_machine import ATTEMPT, JobEvent, advance
@@ -260,7 +260,10 @@ def _of_hold(seen: JobSeen, own: Sequence[AttemptView]) -> Action | None:
 
 
 def _of_limits(snapshot: Snapshot, seen: JobSeen, own: Sequence[AttemptView]) -> Action | None:
-    why = over_budget(snapshot, seen) or _unusable(own) or out_of_memory(snapshot, seen) or _garbled(own)
+    why = over_budget(snapshot, seen) or _unusable(own)
+    if why is None and (why := out_of_memory(snapshot, seen)) is not None and seen.job.spec.out_of_memory == "fail":
+        return Close(seen.job.id, seen.head.number if seen.head else 0, why, MEMORY)
+    why = why or _garbled(own)
     if why is None and len(never_ran := _never_ran(own)) >= snapshot.limits.launch_failures_max:
         why = f"{len(never_ran)} machines in a row never got the job to run; the last: {never_ran[-1]}"
     if why is None and len(launch.setbacks(own)) >= snapshot.limits.launch_failures_max:

@@ -284,6 +284,11 @@ KEYS = {
     ),
     "resources.cpu": Key("cpus", _count, "processors", "--cpu"),
     "resources.memory": Key("memory_bytes", parse_bytes, "with its unit, binary: 1G = 1 GiB", "--mem"),
+    "resources.out_of_memory": Key(
+        "out_of_memory",
+        _text,
+        "if the kernel killed it for memory too often, and more did not help: `hold` it for its user, or `fail`",
+    ),
     "resources.gpus": Key("gpus", _count, "NVIDIA GPUs that its machine has at least: [GPUs](../guides/gpus.md)", "--gpus"),
     "resources.gpu": Key("gpu", _text, "which chip, like `H100`; else any", "--gpu"),
     "resources.licences": Key(

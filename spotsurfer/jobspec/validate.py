@@ -15,6 +15,7 @@ from spotsurfer.common.units import SECONDS_MAX
 from spotsurfer.jobspec import queueing, remote_inputs, sections
 from spotsurfer.model.errors import ConfigError, Denied, JobFileError
 from spotsurfer.model.job import (
+    AFTER_KILLS,
     CPU_CAPS,
     ENGINES,
     NAME,
@@ -277,7 +278,9 @@ def _secrets(spec: JobSpec) -> Iterator[tuple[str, str]]:
 
 
 def _protection(spec: JobSpec) -> Iterator[tuple[str, str]]:
-    for key, value, known in (("engine", spec.engine, ENGINES), ("tcp", spec.tcp, TCP_MODES), ("cpu", spec.cpu, CPU_CAPS)):
+    choices = (("engine", ENGINES), ("tcp", TCP_MODES), ("cpu", CPU_CAPS), ("resources.out_of_memory", AFTER_KILLS))
+    for key, known in choices:
+        value = getattr(spec, key.rpartition(".")[2])
         if value not in known:
             yield key, f"is {value!r}. {did_you_mean(value, known)}"
     for key, seconds in (("hook_limit", spec.hook_seconds), ("app.deadline", spec.app_deadline_seconds)):

@@ -146,11 +146,12 @@ class Recall:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Create the head entry that ends a cancelled job."""
+    """Create the head entry that ends a cancelled job, or one that `ended_by` ended."""
 
     job: JobId
     after: int
     reason: str
+    ended_by: str = ""  # as `Job.ended_by`
 
 
 @dataclass(frozen=True, slots=True)

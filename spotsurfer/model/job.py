@@ -130,6 +130,7 @@ ENDED = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 
 ENGINES = ("auto", "criu", "app", "none")
 TCP_MODES = ("close", "keep", "forbid")
+AFTER_KILLS = ("hold", "fail")  # of a job that the kernel killed for memory too often
 CPU_CAPS = ("any", "portable", "x86-64-v2", "x86-64-v3")
 PRIORITIES = {"low": -10, "normal": 0, "high": 10}  # names of priorities; any whole number to PRIORITY_MAX will do
 PRIORITY_MAX = 100
@@ -150,7 +151,7 @@ class Wish(StrEnum):
 ASKED = "by its user"  # the reason of a wish that its user made
 
 
-TIME_LIMIT = "time limit"  # as `Job.ended_by`
+TIME_LIMIT, MEMORY = "time limit", "memory"  # as `Job.ended_by`
 
 
 class HeldBy(StrEnum):
@@ -175,6 +176,7 @@ class JobSpec:
     outputs_optional: bool = False  # it is no failure when one of them is not there
     cpus: int = 1
     memory_bytes: int = 1 << 30
+    out_of_memory: str = "hold"  # what becomes of it if more memory does not help: AFTER_KILLS
     gpus: int = 0  # that its machine has at least
     gpu: str = ""  # which chip, as "H100"; "" = any
     licences: dict[str, int] = field(default_factory=dict)  # kind -> how many it has out while it runs
@@ -313,7 +315,7 @@ class Job:
     array: str = ""  # the array that it is a task of; "" = none
     task: int | None = None  # which task
     begins_at: datetime | None = None  # not before; None = at once
-    ended_by: str = ""  # what ended it if neither its command nor its user did: TIME_LIMIT
+    ended_by: str = ""  # what ended it if neither its command nor its user did: TIME_LIMIT, MEMORY
 
 
 def rehearses(job: Job) -> bool:

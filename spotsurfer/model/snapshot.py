@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from spotsurfer.model.budgets import BudgetSeen
-from spotsurfer.model.job import Attempt, AttemptNumber, InstanceId, Job, JobId
+from spotsurfer.model.job import MEMORY, Attempt, AttemptNumber, InstanceId, Job, JobId
 from spotsurfer.model.licences import LicencePool
 from spotsurfer.model.lifetimes import Fates
 from spotsurfer.model.machine import Machine
@@ -203,6 +203,8 @@ class HeadSeen:
     @property
     def how_it_ended(self) -> str:
         """How the command ended, as a clause: its exit code, and what that means or what is missing, if that is known."""
+        if self.ended_by == MEMORY:
+            return "the kernel killed it because memory ended, and more memory did not help or can't be had"
         if self.ended_by:
             return f"it was ended by its {self.ended_by}"
         meaning = self.undelivered or MEANINGS.get(self.exit_code or 0)

@@ -139,7 +139,8 @@ class Row:
     @property
     def exit(self) -> str:
         """`code:signal`."""
-        return "0:0" if self.state in ("TIMEOUT", "CANCELLED") else exit_words(self.brief["exit_code"])
+        known = {"TIMEOUT": "0:0", "CANCELLED": "0:0", "OUT_OF_MEMORY": "0:125"}  # 125: a number of Slurm's own
+        return known.get(self.state) or exit_words(self.brief["exit_code"])
 
     @cached_property
     def submitted(self) -> datetime:

@@ -135,6 +135,7 @@ def specification(asked: Asked, site: Site) -> JobSpec:
         environment={NUMBER: "{number}", START: start.text(), DETAILS: json.dumps({k: v for k, v in details.items() if v})},
         cpus=batch.cpus,
         memory_bytes=max(MEMORY_MIN, batch.memory or (batch.memory_per_cpu or 0) * batch.cpus or MEMORY_USUAL),
+        out_of_memory="fail",
         gpus=batch.gpus,
         gpu=batch.gpu,
         market=MarketChoice(site.market(batch.partition, "sbatch")),

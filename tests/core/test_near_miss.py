@@ -6,16 +6,20 @@ from dataclasses import replace
 from datetime import timedelta
 
 from spotsurfer_policies.offer_choice import Cheapest
+from spotsurfer_wire import head_log
+from spotsurfer_wire.head_log import Place
 from support.builders import NOW, POOL, a_head, a_job, a_snapshot, an_agent, an_attempt, an_instance, an_offer, seen
 
 from spotsurfer.core.decide import decide
 from spotsurfer.core.scheduling.capacity import MEMORY_KILLS_MAX
 from spotsurfer.core.scheduling.launch import PRESSED
-from spotsurfer.model.actions import Action, Ask, Decision, Mark, Plan, SetWish
+from spotsurfer.model.actions import Action, Ask, Close, Decision, EndJob, Mark, Plan, SetWish
+from spotsurfer.model.job import MEMORY, Wish
 from spotsurfer.model.job import AttemptState as A
-from spotsurfer.model.job import Wish
 from spotsurfer.model.market import Offer
 from spotsurfer.model.snapshot import JobSeen
+from spotsurfer.model.state_machine import JobEvent
+from spotsurfer.store.head_logs import summary
 
 FLOOR = 12 << 30
 LARGE = replace(an_offer(price=90_000, pool=replace(POOL, instance_type="large")), memory_bytes=16 << 30)
@@ -90,6 +94,20 @@ def test_it_is_held_when_that_did_not_help() -> None:
 def test_it_is_held_where_there_is_nothing_larger() -> None:
     assert "12.0 GiB, and the largest machine on offer has 8.0" in held(decided(killed(1), [an_offer()]))
     assert planned(decided(killed(1), [])) is None  # nothing is known of what there is: it waits
+
+
+def test_it_ends_if_its_user_wants_it_to() -> None:
+    job = replace(NEEDS_MORE, spec=replace(NEEDS_MORE.spec, out_of_memory="fail"))
+    for world, offers in ((killed(MEMORY_KILLS_MAX, job=job), [an_offer(), LARGE]), (killed(1, job=job), [an_offer()])):
+        (close,) = [a for a in decided(world, offers).actions if isinstance(a, Close)]
+        assert close.ended_by == MEMORY
+        first = head_log.granted(Place(1, "g", ""), 1, None, 0, None)
+        log = [first, head_log.closed(Place(2, "c", ""), first, close.ended_by)]
+        ended = decided(replace(world, head=summary(log)), offers).actions
+        (end,) = [a for a in ended if isinstance(a, EndJob)]
+        assert (end.event, end.ended_by, end.exit_code) == (JobEvent.FAILED, MEMORY, None)
+        assert "memory ended" in end.reason
+    assert not [a for a in decided(killed(1, job=job), [an_offer(), LARGE]).actions if isinstance(a, Close)]
 
 
 def test_one_that_runs_on_is_not_held_because_offers_are_gone() -> None:

@@ -60,7 +60,7 @@ RUNS = {"state": "active", "started_at": BEGUN}
         (ended("failed", 3), "FAILED", "NonZeroExitCode", "3:0"),
         (ended("failed", 137), "FAILED", "RaisedSignal:9(Killed)", "0:9"),
         (ended("failed", 143, ended_by="time limit"), "TIMEOUT", "TimeLimit", "0:0"),
-        (ended("failed", 137, ended_by="memory"), "OUT_OF_MEMORY", "OutOfMemory", "0:9"),
+        (ended("failed", 137, ended_by="memory"), "OUT_OF_MEMORY", "OutOfMemory", "0:125"),
         (ended("cancelled", None), "CANCELLED", "None", "0:0"),
     ],
 )

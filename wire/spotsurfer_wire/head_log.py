@@ -43,9 +43,9 @@ def forked(place: Place, checkpoint: str, cpu_seconds: float) -> Head:
     return Head(place.number, HeadKind.COMMIT, 0, checkpoint, 1, False, None, cpu_seconds, place.nonce, place.at)
 
 
-def cancelled(place: Place, newest: Head | None) -> Head:
-    """The controller closes the log of a job that has no owner any more."""
-    done = Done(None, "cancelled")
+def closed(place: Place, newest: Head | None, ended_by: str = "") -> Head:
+    """The controller closes the log of a job that has no owner any more: it was cancelled, or `ended_by` ended it."""
+    done = Done(None, "ended" if ended_by else "cancelled", ended_by=ended_by)
     if newest is None:
         return Head(place.number, HeadKind.DONE, 0, None, 0, False, done, 0.0, place.nonce, place.at)
     return dataclasses.replace(newest, kind=HeadKind.DONE, final=False, done=done, **place._asdict())

@@ -127,12 +127,12 @@ class Done:
     """How the job ended. `exit_code` is the shell's convention: 128 + signal for a killed command."""
 
     exit_code: int | None
-    reason: str  # "exited" | "cancelled"
+    reason: str  # "exited" | "cancelled" | "ended": by the controller, see `ended_by`
     outputs: dict[str, int] = field(default_factory=dict)  # path -> bytes, below output_prefix(job, epoch)
     log: dict[str, int] = field(default_factory=dict)  # stream -> length in bytes
     steps: list[StepRun] = field(default_factory=list)
     digests: dict[str, str] = field(default_factory=dict)  # path -> SHA-256 of an output
-    ended_by: str = ""  # what made the command end, if that was neither itself nor its user: "time limit"
+    ended_by: str = ""  # what made the command end, if that was neither itself nor its user: "time limit", "memory"
     undelivered: str = ""  # which outputs are missing although the command ended with 0: the job failed all the same
 
 
