@@ -238,7 +238,10 @@ def watch(writer: Writer) -> None:
 
 async def read_words(reader: Reader) -> Words:
     """One line of JSON. Raises OSError, ValueError."""
-    found = json.loads(await asyncio.wait_for(reader.readline(), SILENT_SECONDS) or b"{}")
+    line = await asyncio.wait_for(reader.readline(), SILENT_SECONDS)
+    if not line.endswith(b"\n"):
+        raise ConnectionResetError("it ended before it said anything")
+    found = json.loads(line)
     if not isinstance(found, dict):
         raise ValueError("not an object")
     return found

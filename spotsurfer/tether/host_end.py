@@ -21,6 +21,7 @@ HERE = "127.0.0.1"
 PORTS = range(20000, 32000)  # of jobs: below those that systems choose by themselves
 AWAY_SECONDS = 3600.0
 LOOK_SECONDS = 5.0
+GONE: Words = {"gone": True}
 PACKED = ("cord.py", "job_end.py")
 START = """\
 from spotsurfer.tether.job_end import main
@@ -91,23 +92,23 @@ class HostEnd:
         try:
             watch(writer)
             hello = await read_words(reader)
-            if hmac.compare_digest(str(hello.get("key")), self._key):
-                await self._receive(hello, reader, writer)
+            known = hmac.compare_digest(str(hello.get("key")).encode(), self._key.encode())
+            cord = await self._wanted(hello) if known else None
+            write_words(writer, GONE if cord is None else cord.state())
+            if cord is not None:
+                await cord.carry(reader, writer, hello)
         except (OSError, ValueError, KeyError, TypeError):
             pass  # a stranger, or a job that has just moved: it comes again
         finally:
             writer.close()
 
-    async def _receive(self, hello: Words, reader: Reader, writer: Writer) -> None:
+    async def _wanted(self, hello: Words) -> Cord | None:
+        """The cord that goes on, if both ends agree."""
         cord = self._cord_of(hello) if hello["cord"] else await self._control_of(hello)
-        if cord is None or hello["broken"] or not cord.agrees(hello):
-            if cord is not None:
-                cord.snap()
-            write_words(writer, {})
-            await writer.drain()
-            return
-        write_words(writer, cord.state())
-        await cord.carry(reader, writer, hello)
+        if cord is not None and (hello["broken"] or not cord.agrees(hello)):
+            cord.snap()
+            return None
+        return cord
 
     async def _control_of(self, hello: Words) -> Cord | None:
         job = self._jobs.get(hello["job"])
@@ -164,10 +165,11 @@ class HostEnd:
         await self._lead(job, cord, reader, writer)
 
     async def _lead(self, job: _Job, name: str, reader: Reader, writer: Writer) -> None:
+        cord = job.cords[name]
         try:
-            await join(job.cords[name], reader, writer)
-            while not (job.cords[name].done or job.cords[name].broken):
-                await job.cords[name].change()
+            await join(cord, reader, writer)
+            while not (cord.done or cord.broken):
+                await cord.change()
         finally:
             del job.cords[name]
 

@@ -51,7 +51,8 @@ class Road:
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if not self.open:
-            writer.transport.abort()
+            await reader.readline()
+            writer.close()  # as a gateway that does not reach what is behind it
             return
         with suppress(OSError):
             far, far_writer = await asyncio.open_connection(HOST, self._to)
@@ -234,6 +235,27 @@ def test_a_job_that_went_back_and_said_something_else_has_its_connection_broken(
     run(play, [port])
 
 
+def test_a_host_that_began_anew_breaks_what_was_before() -> None:
+    port = free_port(HOST)
+
+    async def play(scene: Scene) -> None:
+        await scene.program(echo_twice, HOST, port)
+        await scene.job(JOB)
+        reader, writer = await asyncio.open_connection(JOB, port)
+        writer.write(b"a")
+        assert await reader.readexactly(2) == b"aa"
+        scene.tasks[0].cancel()
+        await asyncio.gather(scene.tasks[0], return_exceptions=True)
+        scene.host = HostEnd([port], "another key")
+        scene.tasks[0] = asyncio.create_task(scene.host.serve(f"{HOST}:{scene.meeting}"))
+        scene.road.cut()
+        with pytest.raises(ConnectionResetError):
+            await asyncio.wait_for(reader.readexactly(2), 20)
+        writer.close()
+
+    run(play, [port])
+
+
 def test_a_goodbye_frees_the_port() -> None:
     async def play(scene: Scene) -> None:
         job = await scene.job(JOB)
@@ -257,7 +279,7 @@ def test_a_stranger_learns_nothing() -> None:
             await asyncio.wait_for(scene.job(JOB, key="another"), 1)
         reader, writer = await asyncio.open_connection(HOST, scene.meeting)
         write_words(writer, {"key": "another", "job": "j", "cord": "", "new": {"port": 0}, "broken": False, **Cord().state()})
-        assert await read_words(reader) == {}
+        assert await read_words(reader) == {"gone": True}
         writer.close()
 
     run(play, [])
