@@ -29,8 +29,14 @@ UNITS = {HOUR_SECONDS: "hour", MONTH_SECONDS: "GiB-month", PER_THOUSAND: "1000"}
 def exit_code_table() -> str:
     """The table of docs/reference/exit-codes.md: the first paragraph of each docstring."""
     first = {k: " ".join((k.__doc__ or "").partition("\n\n")[0].split()).removesuffix(".") for k in every_kind()}
-    rows = [f"| {k.exit_code} | {text[:1].lower()}{text[1:]} |" for k, text in first.items()]
-    return "\n".join(["| code | meaning |", "|---:|---|", "| 0 | done |", *rows])
+    rows = [f"| {k.exit_code} | {text[:1].lower()}{text[1:]} | {_more(k.page)} |" for k, text in first.items()]
+    return "\n".join(["| code | meaning | more |", "|---:|---|---|", "| 0 | done | |", *rows])
+
+
+def _more(page: str) -> str:
+    """A link from docs/reference to a page of docs."""
+    path = page.removeprefix("docs/")
+    return f"[{Path(path.partition('#')[0]).stem}](../{path})" if path else ""
 
 
 def price_tables() -> str:

@@ -33,6 +33,8 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Let links of a page lead to where its target is on the site; code outside of it is named, not linked."""
     here = page.file.src_uri
+    if "\n## " not in markdown:  # no table of contents: its column is the page's
+        page.meta.setdefault("hide", ["toc"])
     source = posixpath.dirname(ADDED.get(here, f"docs/{here}"))
 
     def target(found: re.Match[str]) -> str:

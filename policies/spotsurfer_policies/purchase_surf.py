@@ -245,7 +245,10 @@ class Surf:
             return table.at(left - 1, buy, spare - (tick if buy is Buy.WAIT else owed), belief)
 
         spot = np.where(moment.spot_seen != 0, hours * table.market.ratio + then(Buy.SPOT), np.inf)
-        return np.stack([then(Buy.WAIT), spot, hours + then(Buy.ON_DEMAND)])
+        # The table takes it that the market is seen while nothing is held. Nobody sees it then: only a try tells. What could be
+        # known by waiting is worth a launch at most.
+        unknown = np.where(unseen, table.market.ratio * terms.restart_seconds / 3600, 0.0)
+        return np.stack([then(Buy.WAIT) + unknown, spot, hours + then(Buy.ON_DEMAND)])
 
     def _outlook(self, terms: Terms) -> Outlook:
         tick = terms.tick_seconds

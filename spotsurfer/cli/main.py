@@ -162,7 +162,7 @@ def _report(error: Exception, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
     if isinstance(error, SpotsurferError):
-        complain(str(error))
+        complain(_with_page(error))
         return error.exit_code
     if type(error).__name__ == "NoArgsIsHelpError":  # of the option parser, which keeps the type to itself
         put(GREETING if error.ctx.parent is None else str(error))  # type: ignore[attr-defined]
@@ -175,6 +175,12 @@ def _report(error: Exception, debug: bool) -> int:
         return DiskFull.exit_code
     complain(f"spotsurfer failed inside: {type(error).__name__}: {error}. Repeat with `spotsurfer --debug …` to see where.")
     return SpotsurferError.exit_code
+
+
+def _with_page(error: SpotsurferError) -> str:
+    """What went wrong, and where more is written about it."""
+    text = str(error)
+    return f"{text}{'' if text.endswith(('.', '?', '…')) else '.'} See {error.page}." if error.page else text
 
 
 def _usage(error: Any) -> str:

@@ -36,12 +36,13 @@ Level = Literal["ok", "warn", "fail"]  # fail: jobs can't run here; warn: someth
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the doctor. `remedy` is the next step, empty if none is needed."""
+    """One line of the doctor. `remedy` is the next step, `page` has more about it; both empty if none is needed."""
 
     level: Level
     text: str
     remedy: str = ""
     check: str = ""
+    page: str = ""
 
 
 def ok(text: str) -> Finding:
@@ -439,6 +440,15 @@ CHECKS: Sequence[tuple[str, Check]] = (
     ("controller", controller),
 )
 
+PAGE = "docs/guides/troubleshooting.md#the-host-is-not-fit"
+PAGES = {  # of checks that have one of their own
+    "runtime": "docs/guides/operate.md#install",
+    "mirror": "docs/guides/operate.md#install",
+    "store": "docs/reference/configuration.md",
+    "store's owner": "docs/recovery.md",
+    "controller": "docs/guides/troubleshooting.md#no-controller-answers",
+    "notify": "docs/notifications.md",
+}
 OF_RUNTIME = frozenset({"runtime", "CRIU"})  # a build of the agent's runtime fixes these
 # A controller needs these only if its machines are boxes on its own host.
 OF_BOXES = frozenset({"root", "namespaces", "control groups", "loop devices", "btrfs", "tools", "CRIU"})
@@ -457,5 +467,10 @@ def examine(settings: Settings, checks: Sequence[tuple[str, Check]] = CHECKS) ->
                 found = closed(e.filename)
             else:
                 found = fail(f"could not be checked: {type(e).__name__}: {e}", "report this")
-        findings.append(replace(found, check=name))
+        findings.append(with_page(replace(found, check=name)))
     return findings
+
+
+def with_page(found: Finding) -> Finding:
+    """The finding with the page that says more, if all is not well."""
+    return found if found.level == "ok" else replace(found, page=PAGES.get(found.check, PAGE))

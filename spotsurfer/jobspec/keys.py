@@ -163,8 +163,8 @@ KEYS = {
     "command": Key(
         "command",
         _command,
-        'a text is split into words, and no shell sees it: write `["sh", "-c", "a | b"]` for one. A word like '
-        "`|` or `>` in such a text is refused",
+        'a text is split into words, and no shell sees it: write `["sh", "-c", "a > b"]` for one. A word like '
+        "`>` or `&` in such a text is refused",
         "-- prog args",
     ),
     "folder": Key("folder", _text, "where the command runs, below the job's own disk", "--folder"),

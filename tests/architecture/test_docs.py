@@ -9,6 +9,8 @@ import reference_pages
 from support.tree import ROOT
 
 from spotsurfer.cli.command_table import MODULES, load
+from spotsurfer.doctor.checks import CHECKS, PAGE
+from spotsurfer.doctor.checks import PAGES as PAGES_OF_CHECKS
 from spotsurfer.jobspec.keys import KEYS
 from spotsurfer.model.errors import every_kind
 from spotsurfer.model.state_machine import ATTEMPT, JOB, MACHINE
@@ -26,6 +28,17 @@ def test_every_kind_sets_its_own_code_and_meaning() -> None:
     assert len(every_kind()) > 20
     for kind in every_kind():
         assert "exit_code" in vars(kind) and vars(kind)["__doc__"], kind
+
+
+@pytest.mark.parametrize("page", sorted({k.page for k in every_kind()} - {""} | set(PAGES_OF_CHECKS.values()) | {PAGE}))
+def test_failures_and_findings_name_pages_that_are_there(page: str) -> None:
+    path, _, anchor = page.partition("#")
+    assert (ROOT / path).exists()
+    assert not anchor or anchor in anchors((ROOT / path).read_text())
+
+
+def test_checks_with_a_page_of_their_own_are_there() -> None:
+    assert set(PAGES_OF_CHECKS) <= {name for name, _ in CHECKS} | {"notify"}
 
 
 def test_the_page_of_exit_codes_has_the_table() -> None:

@@ -1,60 +1,20 @@
-"""Every `spotsurfer …` that a page shows is one that the command line takes: its command and its options are there."""
+"""Every `spotsurfer …` that a page shows is one that the command line takes; those for users are run, or it is said why not."""
 
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.command_lines import arguments, is_one_of, refusal, shown, within_sentences
+from support.page_runs import Block, blocks
 from support.tree import ROOT
-from typer._click import Context
-from typer._click.exceptions import UsageError
-
-from spotsurfer.cli.command_table import MODULES, load
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "terraform").rglob("*.md")])
-PLUGINS = {"local"}
-
-
-def shown(text: str) -> Iterator[str]:
-    """Command lines of blocks and of code within sentences, without what a shell does around them."""
-    for block in re.findall(r"^```(?:sh|bash|console)\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
-        yield from block.replace("\\\n", " ").splitlines()
-    yield from re.findall(r"^ {4,}(?:\S+=\S+ )*(?=spotsurfer )(.+)$", text, re.MULTILINE)
-    yield from re.findall(r"`(spotsurfer [^`\n]+)`", text)
-
-
-def arguments(line: str) -> list[str] | None:
-    """The words behind `spotsurfer`; None if the line is no such command."""
-    found = re.search(r"(?:^|[ (])(?:\S*/)?spotsurfer( [^\n]*)?$", line.strip())
-    if found is None:
-        return None
-    text = re.sub(r"\$\([^)]*\)", "WORD", found[1] or "").replace(")", "")
-    try:
-        words = shlex.split(text, comments=True)
-    except ValueError:  # a quotation that began before the command
-        words = shlex.split(re.split(r" [|;&>]|'|\"", text)[0], comments=True)
-    return words[: next((i for i, w in enumerate(words) if w in ("|", ">", "&", "&&", ";", "2>")), len(words))]
-
-
-def refusal(words: list[str]) -> str:
-    """Why the command line would not take them; "" if it does."""
-    if not words or words[0].startswith("-") or words[0] in PLUGINS or not re.fullmatch(r"[a-z-]+", words[0]):
-        return ""
-    if words[0] not in MODULES:
-        return f"there is no command {words[0]!r}"
-    command: Any = load(MODULES[words[0]])[words[0]]
-    rest = words[1:]
-    while getattr(command, "commands", None) and rest and rest[0] in command.commands:
-        command, rest = command.commands[rest[0]], rest[1:]
-    try:
-        command.make_parser(Context(command, **command.context_settings)).parse_args(list(rest))
-    except UsageError as e:
-        return e.format_message()
-    return ""
+PROSE = [ROOT / "README.md", ROOT / "docs/tutorial.md", *sorted((ROOT / "docs/guides").glob("*.md"))]
+# Pages that a test follows with a shell, whole: tests/boxes/test_{guides,tutorial,eda_page,recovery_page}.py, tests/clients.
+FOLLOWED = [*PROSE, *(ROOT / "docs" / f"{name}.md" for name in ("eda-in-ten-minutes", "genomics-in-ten-minutes", "recovery"))]
+WHY_NOT = re.compile(r"<!-- not run: (?:(spotsurfer [^:\n]+): )?([^\n]+) -->")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -65,3 +25,44 @@ def test_commands_of_a_page_exist(page: Path) -> None:
         if words is not None and (why := refusal(words)):
             wrong.append(f"{line.strip()}: {why}")
     assert not wrong, "\n".join(wrong)
+
+
+def commands(found: list[Block]) -> list[list[str]]:
+    """The commands of blocks, each as the words behind `spotsurfer`."""
+    lines = (line for b in found for line in b.text.replace("\\\n", " ").splitlines() if not line.lstrip().startswith("#"))
+    return [words for line in lines if (words := arguments(line))]
+
+
+def test_each_command_for_users_is_run_or_says_why_not(capsys: pytest.CaptureFixture[str]) -> None:
+    run = commands([b for page in FOLLOWED for b in blocks(page) if b.runs or (b.language == "sh" and b.file)])
+    reasons = {page: dict(WHY_NOT.findall(page.read_text())) for page in PROSE}
+    only_parsed, wrong = [], []
+    for page in PROSE:
+        for block in blocks(page):
+            if block.language == "sh" and block.why_not:
+                only_parsed += [(page.name, f"{len(commands([block]))} commands", block.why_not)]
+        for text in within_sentences(page.read_text()):
+            words = arguments(text)
+            if not words or any(is_one_of(words, one) for one in run):
+                continue
+            why = next((why for known, why in reasons[page].items() if known and text.startswith(known)), "")
+            only_parsed += [(page.name, text, why)] if why else []
+            wrong += [] if why else [f"{page.name}: {text}"]
+    with capsys.disabled():
+        print(f"\n{len(run)} commands are run, {len(only_parsed)} places are only parsed:")
+        print("\n".join(f"  {page}: {what}: {why}" for page, what, why in only_parsed))
+    assert not wrong, "no test runs them, and no `<!-- not run: COMMAND: REASON -->` says why:\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize("page", PROSE, ids=lambda p: p.name)
+def test_all_commands_stand_in_blocks_that_a_shell_runs(page: Path) -> None:
+    """No indented block: the shell of the tests does not see those."""
+    text = re.sub(r"^```.*?^```|^<!--.*?-->", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    assert re.findall(r"^ {4,}(?:spotsurfer|make|cd|export|terraform|gcloud) .*$", text, re.MULTILINE) == []
+
+
+@pytest.mark.parametrize("page", PROSE, ids=lambda p: p.name)
+def test_a_test_that_a_reason_names_is_there(page: Path) -> None:
+    for _, why in WHY_NOT.findall(page.read_text()):
+        for path in re.findall(r"tests/[\w/]+(?:\.py)?", why):
+            assert (ROOT / path).exists(), path

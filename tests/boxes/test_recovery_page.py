@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support import fleet as fleets
 from support.fleet import Fleet, fleet
+from support.page_runs import Reader, reader
 from support.tree import ROOT
 
 pytestmark = [*fleets.MARKS, pytest.mark.timeout(900)]  # a dozen commands, each a new process
@@ -22,56 +20,24 @@ STEPS = 2000
 PROGRAM = fleets.PROGRAM.replace("time.sleep(pause)", "os.path.exists('hurry') or time.sleep(pause)")
 
 
-def commands(section: str) -> list[str]:
-    """The lines of a section's blocks that a shell runs."""
-    text = PAGE.read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
-    return [line for block in re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE) for line in block.splitlines()]
-
-
 class Operator:
     """Follows the page on a host: its folders and service manager are those of the test."""
 
-    def __init__(self, world: Fleet, folder: Path) -> None:
-        self._world, self._folder = world, folder
-        self._places = {
-            "/mnt/backup": folder / "backup",
-            "/root": folder / "root",
-            "/var/lib/spotsurfer-controller": world.data,
-            "/srv/spotsurfer": world.data / "store",
+    def __init__(self, world: Fleet, person: Reader, folder: Path) -> None:
+        self._world, self._person = world, person
+        person.places = {
+            "/mnt/backup": str(folder / "backup"),
+            "/root": str(folder / "root"),
+            "/var/lib/spotsurfer-controller": str(world.data),
+            "/srv/spotsurfer": str(world.data / "store"),
         }
-        for name in ("backup", "root", "bin"):
+        person.acts = {"systemctl stop spotsurfer": self.stop, "systemctl start spotsurfer": world.start}
+        for name in ("backup", "root"):
             (folder / name).mkdir()
-        program = folder / "bin" / "spotsurfer"
-        program.write_text(f'#!/bin/sh\nexec {sys.executable} -m spotsurfer "$@"\n')
-        program.chmod(0o755)
 
     def follow(self, section: str) -> str:
         """Run the section's commands; what they printed."""
-        said = ""
-        lines = commands(section)
-        assert lines, f"{PAGE} has no section {section!r}"
-        for line in lines:
-            if line == "systemctl stop spotsurfer":
-                self.stop()
-            elif line == "systemctl start spotsurfer":
-                self._world.start()
-            else:
-                said += self._run(line)
-        return said
-
-    def _run(self, line: str) -> str:
-        for place, ours in self._places.items():
-            line = line.replace(place, str(ours))
-        environment = {
-            **os.environ,
-            "SPOTSURFER_CONFIG": str(self._world.config),
-            "PATH": f"{self._folder / 'bin'}:{os.environ['PATH']}",
-        }
-        done = subprocess.run(
-            ["bash", "-ec", line], env=environment, cwd=self._folder, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, f"{line}: {done.stderr}"
-        return done.stdout
+        return self._person.follow(PAGE, section)
 
     def stop(self) -> None:
         assert self._world.controller is not None
@@ -91,8 +57,13 @@ def world(tmp_path: Path) -> Iterator[Fleet]:
         yield made
 
 
-def test_the_page_brings_back_what_it_says(world: Fleet, tmp_path: Path) -> None:
-    operator = Operator(world, tmp_path)
+@pytest.fixture
+def operator(world: Fleet, tmp_path: Path) -> Iterator[Operator]:
+    with reader(tmp_path / "shell", tmp_path, SPOTSURFER_CONFIG=str(world.config)) as person:
+        yield Operator(world, person, tmp_path)
+
+
+def test_the_page_brings_back_what_it_says(world: Fleet, operator: Operator, tmp_path: Path) -> None:
     first = world.submit(STEPS, 1.0, text=PROGRAM)
     world.wait_state(first, "running", 1)
     operator.follow("Back up")

@@ -139,7 +139,8 @@ def test_a_controller_of_another_user(call: Call, folder: Path, monkeypatch: pyt
     result = call(*words)
     assert (result.code, result.out) == (12, "")
     assert result.err == (
-        f"You may not use {folder}/data/api.sock: run as its owner (sudo), or set SPOTSURFER_URL and SPOTSURFER_TOKEN.\n"
+        f"You may not use {folder}/data/api.sock: run as its owner (sudo), or set SPOTSURFER_URL and SPOTSURFER_TOKEN. "
+        "See docs/access.md.\n"
     )
 
 
@@ -153,7 +154,7 @@ def test_errors_of_the_controller_keep_their_code(controller: FakeService, call:
         controller.fail = error
         result = call("list")
         assert result.code == error.exit_code
-        assert result.err.strip() == str(error)
+        assert result.err.strip() == f"{error} See {error.page}."
 
 
 def test_debug_shows_the_place(controller: FakeService, call: Call) -> None:

@@ -81,5 +81,5 @@ def test_a_wrong_file_is_told_with_its_line(controller: FakeService, call: Call,
     result = call("reload")
     assert (result.code, result.err) == (
         ConfigError.exit_code,
-        "/etc/c.toml line 3: [limits] budget_usd is 'much'.\n",
+        "/etc/c.toml line 3: [limits] budget_usd is 'much'. See docs/reference/configuration.md.\n",
     )

@@ -476,7 +476,8 @@ def test_a_dry_run_shows_choices_and_reasons_and_makes_no_job(controller: FakeSe
     controller.previewed = Preview([], [(large, "it costs too much")], "no machine can be had")
     for more in ([], ["--json"]):
         nothing = call(*words[:1], *more, *words[1:])
-        assert (nothing.code, nothing.err) == (21, "Nothing would be launched now: no machine can be had.\n")
+        said = "Nothing would be launched now: no machine can be had. See docs/guides/troubleshooting.md#a-job-waits.\n"
+        assert (nothing.code, nothing.err) == (21, said)
         assert "it costs too much" in nothing.out
     controller.previewed = Preview([], [], "")
     assert call(*words).code == 21

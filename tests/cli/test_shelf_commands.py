@@ -52,7 +52,7 @@ def test_a_rehearsal_prints_its_times_and_fails_with_its_code(controller: FakeSe
     assert "4.50 s of CPU, 12 bytes printed" in out
     controller.work_fails["rehearse"] = RehearsalFailed("the restore failed")
     result = call("rehearse", "asm")
-    assert (result.code, result.err.strip()) == (RehearsalFailed.exit_code, "the restore failed")
+    assert (result.code, result.err.strip()) == (RehearsalFailed.exit_code, f"the restore failed. See {RehearsalFailed.page}.")
 
 
 CHECKED = {"jobs": 1, "checkpoints": 2, "objects": 3, "bytes": 4_000}

@@ -121,7 +121,11 @@ def test_a_move_of_a_job_that_ends_meanwhile_says_so(job: str, controller: FakeS
     controller.on_move = ended
     result = call("move", job, "--wait")
     assert result.code == 17
-    assert result.err.strip().endswith(f"{job} did not move: it ended before it could (succeeded with exit code 0).")
+    assert (
+        result.err.strip()
+        .partition(" See ")[0]
+        .endswith(f"{job} did not move: it ended before it could (succeeded with exit code 0).")
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +11,7 @@ import pytest
 from clients.bench import CLIENTS
 from spotsurfer_providers.local import manual_control
 from support import fleet as fleets
+from support.page_runs import reader
 from support.tree import ROOT
 
 pytestmark = [*fleets.MARKS, pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -34,21 +32,8 @@ def places(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 
 def test_the_page_does_what_it_says(places: dict[str, str], tmp_path: Path) -> None:
-    script = "set -e -o pipefail -m\n" + "\n".join(re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE))
-    for place, ours in places.items():
-        script = script.replace(place, ours)
-    environment = {**os.environ, "HOME": str(tmp_path), "SPOTSURFER_RUNTIME__PATH": str(ROOT / "build" / "runtime")}
-    end = "\nkill %1; wait %1 || true\n"
-    done = subprocess.run(
-        ["bash", "-c", script + end],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        start_new_session=True,
-    )
-    log = Path(places["/srv/"], "genomics", "snakemake.log")
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{log.read_text() if log.exists() else ''}"
-    assert "identical" in done.stdout.splitlines()
-    assert "bwa" in done.stdout, "the report names rules"
+    with reader(tmp_path) as person:
+        person.places = places
+        said = person.follow(PAGE)
+    assert "identical" in said.splitlines()
+    assert "bwa" in said, "the report names rules"

@@ -21,7 +21,7 @@ from spotsurfer.agent_runtime.recipe import read, shipped
 from spotsurfer.cli.main import main
 from spotsurfer.config.settings import Settings
 from spotsurfer.doctor import checks
-from spotsurfer.doctor.checks import CHECKS, OF_BOXES, Finding, examine, fail, ok
+from spotsurfer.doctor.checks import CHECKS, OF_BOXES, PAGE, Finding, examine, fail, ok
 from spotsurfer.model.errors import RuntimeBuildError
 from spotsurfer.state.db import new_family, open_database
 
@@ -226,7 +226,8 @@ def test_the_command_ends_with_7_when_something_is_missing(
     monkeypatch.setenv("SPOTSURFER_CONTROLLER__DATA_DIR", str(tmp_path))
     assert main(["doctor", "--json"]) == 7
     out, err = capfd.readouterr()
-    assert json.loads(out) == {"fit": False, "findings": [{"level": "fail", "text": "bad", "remedy": "mend it", "check": "b"}]}
+    found = {"level": "fail", "text": "bad", "remedy": "mend it", "check": "b", "page": PAGE}
+    assert json.loads(out) == {"fit": False, "findings": [found]}
     assert "1 of 1 checks failed: b" in err
     assert main(["doctor"]) == 7
     assert "bad → mend it" in capfd.readouterr().out

@@ -10,6 +10,7 @@ import pytest
 from spotsurfer_policies.market_model import bank, decoded, encoded, scaled, strangers
 from spotsurfer_policies.purchase_surf import Surf, make
 
+from spotsurfer.core.scheduling.deadline import slot_seconds
 from spotsurfer.core.scheduling.deadline_simulation import Trouble, play
 from spotsurfer.ports.policies import Buy, Choice, Terms, View
 
@@ -75,6 +76,13 @@ def test_slow_launches_and_refused_on_demand_are_survived_with_a_margin_and_only
 def test_why_names_the_costs() -> None:
     why = make({}).choose(View(TERMS, 0.0, 0.0, Buy.WAIT, 0.0, (True,))).why
     assert why.startswith("spot costs least from here on; expected USD: waiting ")
+
+
+@pytest.mark.parametrize(("work", "deadline"), [(0.5, 2.0), (1.0, 2.0), (0.5, 1.0), (12.0, 16.0), (48.0, 70.0)])
+def test_nobody_waits_for_what_nobody_will_see(work: float, deadline: float) -> None:
+    """A job that waits learns nothing of a market that was never tried, however long it waits."""
+    terms = Terms(slot_seconds(deadline * HOUR), work * HOUR, deadline * HOUR, 60, 0.0314, 0.085)
+    assert make({}).choose(View(terms, 0.0, 0.0, Buy.WAIT, 0.0, (None,))).buy is Buy.SPOT
 
 
 def test_nobody_looked_is_no_evidence() -> None:

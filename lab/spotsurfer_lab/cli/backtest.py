@@ -304,6 +304,7 @@ def add(app: typer.Typer) -> None:
     group = typer.Typer(
         name="backtest",
         help="Try policies on recorded or made-up markets: what would they have cost?",
+        epilog=examples(*(lines[0] for lines in EXAMPLES.values())),
         no_args_is_help=True,
         rich_markup_mode=None,
         context_settings=CONTEXT,

@@ -18,6 +18,7 @@ from spotsurfer_providers.local import manual_control
 _UNITS = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 app = typer.Typer(
     help="Boxes, the machines of the local provider: list, reclaim, cut off, clean up after a crash.",
+    epilog=examples("spotsurfer local list", "spotsurfer local reclaim --notice 30s", "spotsurfer local clean"),
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,

@@ -23,7 +23,12 @@ MAY = {
 def add(app: typer.Typer) -> None:
     """Register the commands of this file."""
     app.command(epilog=examples("spotsurfer whoami"))(whoami)
-    token = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Let people in: make, list, revoke (operators).")
+    token = typer.Typer(
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        help="Let people in: make, list, revoke (operators).",
+        epilog=examples("spotsurfer token make ada", "spotsurfer token list", "spotsurfer token revoke 3fa1b2c4"),
+    )
     token.command(epilog=examples("spotsurfer token make ada", "spotsurfer token make grafana --role viewer --expires 365d"))(
         make
     )

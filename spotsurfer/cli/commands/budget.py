@@ -98,7 +98,8 @@ def set_budget(
     wanted = {"scope": scope, "usd_micros": _amount(usd), "per": str(per), "warn_at": _shares(warn_at)}
     answer = SESSION.client().put("/v1/budgets", wanted)
     time = "in all" if per is Per.TOTAL else f"per {per}"
-    say(answer, f"All of {answer['scope']} may cost {money(answer['usd_micros'])} USD {time} from now on.")
+    whom = "All jobs together" if answer["scope"] == "all" else f"All of {answer['scope']}"
+    say(answer, f"{whom} may cost {money(answer['usd_micros'])} USD {time} from now on.")
 
 
 def remove(scope: ScopeArgument, *, per: PerOption = Per.TOTAL) -> None:

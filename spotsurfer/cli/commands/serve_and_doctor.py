@@ -183,10 +183,10 @@ def doctor(
 
     The agent's runtime is built if nothing else is missing: only its CRIU can say whether this kernel will do.
     """
-    from spotsurfer.doctor.checks import OF_RUNTIME, examine
+    from spotsurfer.doctor.checks import OF_RUNTIME, examine, with_page
 
     settings = SESSION.settings(config)
-    findings = [*examine(settings), *(_told(settings) if notify else ())]
+    findings = [*examine(settings), *(map(with_page, _told(settings)) if notify else ())]
     if {"runtime"} <= {f.check for f in findings if f.level == "fail"} <= OF_RUNTIME:
         from spotsurfer.agent_runtime import provision
 
@@ -197,10 +197,14 @@ def doctor(
             complain(str(e))
     bad = [f for f in findings if f.level == "fail"]
     put_json({"fit": not bad, "findings": [asdict(f) for f in findings]})
-    table(["", "check", "finding"], [[f.level, f.check, f.text + (f" → {f.remedy}" if f.remedy else "")] for f in findings])
+    table(["", "check", "finding"], [[f.level, f.check, _told_of(f)] for f in findings])
     if bad:
         raise HostUnfit(f"{len(bad)} of {len(findings)} checks failed: {', '.join(f.check for f in bad)}.")
     put("This machine is fit.")
+
+
+def _told_of(found: Finding) -> str:
+    return f"{found.text}{f' → {found.remedy}' if found.remedy else ''}{f' ({found.page})' if found.page else ''}"
 
 
 def _told(settings: Settings) -> Iterator[Finding]:
@@ -211,10 +215,8 @@ def _told(settings: Settings) -> Iterator[Finding]:
 
     addresses = settings.notify.addresses()
     if not addresses:
-        yield Finding("warn", "[notify] names no addresses", "docs/notifications.md", "notify")
+        yield Finding("warn", "[notify] names no addresses", "write some there", "notify")
     elif apprise_sender(addresses)(Message("spotsurfer: a test", "Whoever reads this will hear of jobs in trouble.")):
         yield Finding("ok", f"[notify] sent a message to {len(addresses)} of {len(addresses)} addresses", check="notify")
     else:
-        yield Finding(
-            "fail", "[notify] could not send to all addresses", "look at the lines above; docs/notifications.md", "notify"
-        )
+        yield Finding("fail", "[notify] could not send to all addresses", "look at the lines above", "notify")

@@ -17,7 +17,12 @@ JobOption = Annotated[str | None, typer.Argument(metavar="JOB", help="One job; e
 
 def add(app: typer.Typer) -> None:
     """Register the commands of this file."""
-    store = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look after the store: check, stats, gc.")
+    store = typer.Typer(
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        help="Look after the store: check, stats, gc.",
+        epilog=examples("spotsurfer store check", "spotsurfer store stats", "spotsurfer store gc --dry-run"),
+    )
     store.command(epilog=examples("spotsurfer store check", "spotsurfer store check assembly-3f9a1c --read"))(check)
     store.command(epilog=examples("spotsurfer store stats", "spotsurfer store stats --json"))(stats)
     store.command(epilog=examples("spotsurfer store gc --dry-run", "spotsurfer store gc"))(gc)
