@@ -26,6 +26,7 @@ CONFIG = """\
 data_dir = "{{data}}"
 [limits]
 instances_max = 4
+idle_seconds = 0
 warm_wait_seconds = {warm_wait}
 [agent]
 checkpoint_interval = "{{interval}}s"

@@ -186,7 +186,7 @@ class LimitsSection(Section):
     release_again_seconds: Interval = 60.0
     warm_wait_seconds: Seconds = 300.0
     keep_seconds: Seconds = 300.0
-    idle_seconds: Seconds = 0.0
+    idle_seconds: Seconds = 60.0
     precopy_gain_seconds: Seconds = 1.0
     cooldown_seconds: Interval | None = None
     cancel_never_satisfied: bool = False

@@ -14,6 +14,7 @@ from sqlalchemy import Engine
 
 from spotsurfer.controller.effects import UNKNOWN_POOL, machine_seen
 from spotsurfer.controller.history.past_attempts import AttemptOutcomes, PastTenancies
+from spotsurfer.controller.history.usage import resident_bytes
 from spotsurfer.controller.isolation import NOBODYS, set_aside
 from spotsurfer.controller.machines.clouds import Clouds
 from spotsurfer.controller.machines.gpu_facts import GpuWatch
@@ -317,4 +318,5 @@ def _agent(heard: Heard, spoke_at: datetime) -> AgentSeen:
         kept=r.kept,
         saves=r.saves,
         frozen_seconds=r.frozen_seconds,
+        resident_bytes=resident_bytes(r),
     )

@@ -91,6 +91,7 @@ class AgentSeen:
     kept: str = ""  # the final checkpoint after which it keeps the job frozen; "" = none
     saves: int = 0  # checkpoints made there
     frozen_seconds: float = 0.0  # total pause of the job for them
+    resident_bytes: int = 0  # that the job holds of the machine's memory; 0 = not known
 
     @property
     def can_take(self) -> bool:
@@ -270,7 +271,7 @@ class Limits:
     listing_lag_seconds: float = 30.0  # a launched instance may be missing from listings for so long
     instances_max: int = 20
     gpus_max: int | None = None
-    idle_seconds: float = 0.0  # a machine waits so long for its next job; 0 = it is ended with its first one
+    idle_seconds: float = 60.0  # a machine waits so long for its next job; 0 = it is ended with its first one
     keeps: frozenset[str] = frozenset()  # providers that can keep machines
     gpus_shared: frozenset[str] = frozenset()  # providers whose machines all have the same GPUs
     hourly_max_usd_micros: int | None = None  # of all machines together, at their purchase prices

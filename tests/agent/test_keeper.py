@@ -8,13 +8,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from spotsurfer_agent.slots import keeper
 from spotsurfer_wire import json_codec
+from spotsurfer_wire.linux import memory
 from spotsurfer_wire.messages import AgentConfig
+from spotsurfer_wire.oom_freeze_levels import AGENT_BYTES
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="makes namespaces")
 CONFIG = AgentConfig(
@@ -106,6 +108,22 @@ def test_a_hostile_job_leaves_no_process_no_file_no_mount_and_no_group(machine: 
     assert not (world.base / "off").exists()
     groups = [g for top in ("/sys/fs/cgroup",) for g in Path(top).rglob("spotsurfer-slot-0")]
     assert groups == []
+
+
+def test_those_that_are_there_divide_the_memory(machine: Callable[[str], Machine]) -> None:
+    """By what they asked for; who is alone has all of it again."""
+    asks = json_codec.encode(replace(CONFIG, memory_bytes=(1 << 30) - AGENT_BYTES)).decode()
+    alone, whole = json_codec.encode(replace(CONFIG, memory_bytes=(3 << 30) - AGENT_BYTES)).decode(), memory.whole_bytes()
+    parts = f"""
+        base=$(dirname $(dirname $0)); part() {{ cat $base/memory 2>/dev/null; }}
+        until_it_is() {{ while [ "$(part)" != $1 ]; do sleep 0.05; done; echo $1 >>$base/runtime/of-$2; }}
+        if [ $1 = 0 ]; then echo '{alone}' >$base/agent.json; until_it_is {whole} 0; until_it_is {whole * 3 // 4} 0; exit 0; fi
+        if [ $1 = 1 ]; then sleep 0.5; echo '{asks}' >$base/agent.json; until_it_is {whole // 4} 1; until_it_is {whole} 1; fi
+        exec sleep 1000
+    """
+    world = machine(parts)
+    world.wait(lambda: world.file("of-1").split() == [str(whole // 4), str(whole)])
+    assert world.file("of-0").split() == [str(whole), str(whole * 3 // 4)]
 
 
 def test_an_agent_that_can_not_be_kept_waiting_ends_the_machine(

@@ -77,7 +77,12 @@ def test_a_shim_of_before_tells_no_kill(tmp_path):
     for said, near_miss in ({"pressed": pressed}, dataclasses.replace(MISS, killed=False)), ({}, None):
         host: Any = object.__new__(JobHost)
         host.folder, host.marks, host._last = tmp_path, Marks(tmp_path), Status(WorkloadState.ABSENT)
-        host.shim = SimpleNamespace(ask=lambda _, said=said: {**told, **said}, cgroup=lambda: JobCgroup({UNIFIED: "/gone"}))
+        host.shim = SimpleNamespace(
+            ask=lambda _, said=said: {**told, **said},
+            cgroup=lambda: JobCgroup({UNIFIED: "/gone"}),
+            keep_to_part=lambda **_: None,
+            memory_bytes=lambda: 1 << 30,
+        )
         assert host.status().near_miss == near_miss
 
 

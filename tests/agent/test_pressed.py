@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spotsurfer_agent.control.facts import Do, Task, Unguard
 from spotsurfer_agent.control.state_machine import PRESSED_TRIES, STARVED, step
+from spotsurfer_agent.host.cgroup import JobCgroup
 from spotsurfer_agent.ports.engine import EngineError
 from spotsurfer_agent.shim import oom_guard
 from spotsurfer_agent.shim.oom_guard import Guard, judge, kernel_guard
@@ -122,11 +123,24 @@ def test_v2_is_guarded_by_its_files(tmp_path, used, pressed):
     assert made is not None
     levels = Levels.of(1 << 30)
     made.arm(levels)
-    assert (tmp_path / "g/memory.high").read_text() == str(levels.press)
+    limits = ["memory.high", "memory.max"]
+    assert [(tmp_path / "g" / name).read_text() for name in limits] == [str(levels.press), str(levels.machine)]
     assert (judge(made.need(), levels, made.at_wall()) is None) == pressed
     made.lift()
     made.close()
-    assert (tmp_path / "g/memory.high").read_text() == "max"
+    assert [(tmp_path / "g" / name).read_text() for name in limits] == ["max", "max"]
+
+
+@pytest.mark.parametrize(("version", "name"), [("v1", "memory.limit_in_bytes"), ("v2", "memory.max")])
+def test_a_job_that_can_not_be_frozen_is_kept_below_its_wall(tmp_path, version, name):
+    folders = usage_trees.write(tmp_path, version)
+    (tmp_path / "memory").mkdir(exist_ok=True)
+    (tmp_path / "memory/memory.oom_control").write_text("oom_kill_disable 0\n")
+    guard, levels = Guard(lambda _fd, _call: None, lambda _fd: None, lambda: pytest.fail("frozen")), Levels.of(1 << 30)
+    guard.begin(JobCgroup(folders), list(dataclasses.astuple(levels)), freezes=False)
+    assert next(tmp_path.rglob(name)).read_text() == str(levels.wall)
+    guard.end()
+    assert next(tmp_path.rglob(name)).read_text() == {"v1": "-1", "v2": "max"}[version]
 
 
 def test_a_kernel_that_counts_no_memory_guards_nothing(tmp_path):

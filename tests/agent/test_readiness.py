@@ -105,6 +105,13 @@ def test_a_restore_is_expected_before_the_first_checkpoint_if_the_job_runs_elsew
     assert world.report(2).waits == ""
 
 
+def test_what_a_start_needs_stands_by_before_the_job_comes(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    running(world)
+    assert world.trail.index("start expected") < world.trail.index("start")
+    assert "expected" not in world.trail
+
+
 def test_a_job_that_was_over_and_goes_back_finds_its_machine_ready(tmp_path: Path) -> None:
     world = made(tmp_path)
     saved(world)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from spotsurfer_wire.linux import cgroups, procfs
-from support.fleet import MARKS, Fleet, Json, fleet, with_pools
+from support.fleet import MARKS, Fleet, Json, fleet, with_kept, with_pools
 from support.patience import FACTOR
 
 pytestmark = MARKS
@@ -108,3 +109,23 @@ def test_it_ends_identical_on_a_larger_machine(world: Fleet) -> None:
     assert {w["attempt"] for w in windows} == {1, max(a["number"] for a in ended["attempts"] if a["granted_at"])}
     grew = [w["growth_bytes_per_second"] for w in windows if w["attempt"] == 1]  # on the other its memory was brought first
     assert 10 << 20 < max(grew) < 400 << 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("engine", "kind"), [("criu", "near miss"), ("none", "out of memory")])
+def test_who_takes_more_than_asked_for_leaves_its_neighbour_alone(tmp_path: Path, engine: str, kind: str) -> None:
+    """Both asked for as much, so each has half of the machine; one takes more than that."""
+    config = with_kept(3, with_pools([f"local-a/{SMALL}", f"local-b/{LARGE}"], 2 << 30))
+    asks = {"cpus": 1, "memory_bytes": 256 << 20}
+    with fleet(tmp_path, 86400, config) as world:
+        neighbour = world.submit(600, name="neighbour", **asks)
+        world.wait_line(neighbour, 1)
+        greedy = world.submit(500, pause=0.02, text=GROWS, name="greedy", engine=engine, **asks)
+        world.wait_state(greedy, "running")
+        assert world.box(greedy, 1) == world.box(neighbour, 1)
+        for job in (greedy, neighbour):
+            assert world.wait_end(job, 240)["state"] == "succeeded"
+            world.assert_identical(job)
+        assert [a["instance"] for a in world.show(neighbour)["attempts"]] == [world.box(greedy, 1)]
+        [told] = world.moments(greedy, kind)
+        assert told["data"]["used_bytes"] < 512 << 20

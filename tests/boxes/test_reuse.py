@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 from spotsurfer_providers.local import manual_control
-from support.fleet import CONFIG, MARKS, Fleet, fleet
+from support.fleet import MARKS, Fleet, fleet, with_kept
 from support.patience import FACTOR
 
 pytestmark = MARKS
-KEPT = CONFIG.replace("instances_max = 12", "instances_max = 1\nidle_seconds = 60")
 HOSTILE = """\
 import os, time
 if os.fork() == 0:
@@ -40,7 +39,7 @@ print("found", found, len([p for p in os.listdir("/proc") if p.isdigit()]) < 10)
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """One machine at most, which is kept."""
-    with fleet(tmp_path_factory.mktemp("reuse"), config=KEPT) as made:
+    with fleet(tmp_path_factory.mktemp("reuse"), config=with_kept(1)) as made:
         yield made
 
 
@@ -82,7 +81,7 @@ def test_the_machine_is_ended_when_the_queue_is_dry(one: Fleet) -> None:
 
 
 def test_two_share_a_machine_and_go_on_elsewhere_when_it_is_taken(tmp_path: Path) -> None:
-    with fleet(tmp_path, config=KEPT.replace("instances_max = 1", "instances_max = 2")) as world:
+    with fleet(tmp_path, config=with_kept(2)) as world:
         first = world.submit(600, name="first")
         world.wait_line(first, 5)
         filling = world.submit(400, name="filling", cpus=2)  # has the other machine for itself
@@ -103,7 +102,7 @@ def test_two_share_a_machine_and_go_on_elsewhere_when_it_is_taken(tmp_path: Path
 
 @pytest.mark.slow
 def test_fifty_jobs_of_one_second_on_four_machines(tmp_path: Path) -> None:
-    with fleet(tmp_path, config=KEPT.replace("instances_max = 1", "instances_max = 4")) as world:
+    with fleet(tmp_path, config=with_kept(4)) as world:
         began = time.monotonic()
         text = "import time; time.sleep(1)"
         jobs = [world.submit(1, name=f"one-{i}", text=text, outputs=[], cpus=2) for i in range(50)]

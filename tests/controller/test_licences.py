@@ -109,6 +109,15 @@ def test_who_has_them_and_who_waits() -> None:
     assert (hers.used, hers.held, len(hers.waiting)) == (3, [], 2), "others' jobs are not named"
 
 
+def test_a_kind_whose_pool_is_gone_is_told_while_jobs_name_it() -> None:
+    """A reload took the pool: who has a licence keeps it, and who waits would wait in vain unseen."""
+    world = a_snapshot(job("runs", "ada", 1, A.RUNNING), job("waits", "bob", 2))
+    (told,) = Desk(snapshot=world).pools.licences()
+    assert (told.kind, told.total, told.used, told.waiting_jobs) == ("vcs", 0, 1, 1)
+    assert told.trouble == "there is no such pool in [licences] any more, so no job that needs one begins"
+    assert Desk(LicenceRule("vcs", 4), snapshot=world).pools.licences()[0].trouble == ""
+
+
 def test_what_could_never_begin_is_refused() -> None:
     pools = Desk(LicenceRule("vcs", 4, reserve=1), LicenceRule("route", None, ("true",))).pools
     pools.check(JobSpec("a", ("x",), licences={"vcs": 3, "route": 100}))

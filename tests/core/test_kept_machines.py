@@ -11,13 +11,14 @@ from support.builders import NOW, POOL, a_head, a_job, a_snapshot, ago, an_agent
 
 from spotsurfer.core.decide import decide
 from spotsurfer.core.scheduling.capacity import strangers
+from spotsurfer.core.scheduling.machines import keep_seconds
 from spotsurfer.model.actions import EndMachine, Launch, Leave, MachineGone, Mark, Plan, Terminate
 from spotsurfer.model.job import AttemptState as A
 from spotsurfer.model.job import InstanceId, JobId, JobPort, JobState, Parent
 from spotsurfer.model.machine import Machine
 from spotsurfer.model.machine import MachineState as M
 from spotsurfer.model.market import Market
-from spotsurfer.model.snapshot import InstanceSeen, JobSeen, Limits, MachineSeen, Waiting
+from spotsurfer.model.snapshot import InstanceSeen, JobSeen, Limits, MachineSeen, SizeSeen, Waiting
 from spotsurfer.model.state_machine import AttemptEvent
 
 LIMITS = Limits(idle_seconds=60.0, keeps=frozenset({POOL.provider}))
@@ -99,6 +100,11 @@ def test_a_machine_is_bought_to_be_kept_if_that_is_possible(limits: Limits, kept
     assert plan.keep_seconds == kept
 
 
+@pytest.mark.parametrize(("spec", "kept"), [({}, 60.0), ({"gpus": 1}, 0.0), ({"ports": (JobPort("web", 80),)}, 0.0)])
+def test_a_machine_for_a_job_that_slots_do_not_suit_goes_with_it(spec: dict[str, Any], kept: float) -> None:
+    assert keep_seconds(a_job(spec), an_offer(), LIMITS) == kept
+
+
 @pytest.mark.parametrize(
     ("first", "second", "together"),
     [
@@ -111,6 +117,29 @@ def test_a_machine_is_bought_to_be_kept_if_that_is_possible(limits: Limits, kept
 )
 def test_jobs_are_packed_by_processors_and_memory(first: dict[str, Any], second: dict[str, Any], together: bool) -> None:
     assert planned(decided(tenant(spec=first), queued(spec=second))) == ["token-1" if together else ""]
+
+
+@pytest.mark.parametrize(
+    ("holds", "changes", "together"),
+    [
+        (2 << 30, {}, True),
+        (4 << 30, {}, False),  # it asked for 1 GiB; its part of the machine would be half of 8, and it holds more
+        (2 << 30, {"memory_floor_bytes": 1 << 30}, False),  # memory ended for it before: nobody knows its part
+        (2 << 30, {"size": SizeSeen("large", "large", False, frozenset(), 0, "")}, False),
+    ],
+)
+def test_nobody_joins_a_job_that_holds_the_memory_of_others(holds: int, changes: dict[str, Any], together: bool) -> None:
+    there = replace(tenant(), agents={1: replace(an_agent(), resident_bytes=holds)}, **changes)
+    assert planned(decided(there, queued())) == ["token-1" if together else ""]
+
+
+def test_a_job_that_has_ended_makes_room_before_its_agent_says_so() -> None:
+    """Otherwise the next one, for which there is a licence now, buys a machine; but who was cancelled may still run."""
+    whole = {"cpus": 4}
+    ended = tenant(A.FINISHED, "running", spec=whole)
+    assert planned(decided(ended, queued(spec=whole))) == ["token-1"]
+    cancelled = replace(ended, head=a_head(done=True, cancelled=True))
+    assert planned(decided(cancelled, queued(spec=whole))) == [""]
 
 
 def test_two_jobs_of_one_decision_do_not_take_the_same_place() -> None:

@@ -97,6 +97,9 @@ class FakeEngine:
     def expect(self, manifest: Manifest | None) -> None:
         self._trip("expected")
 
+    def expect_start(self) -> None:
+        self._trip("start expected")
+
     def preflight(self) -> list[str]:
         return self._world.unfit
 

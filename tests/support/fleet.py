@@ -43,6 +43,7 @@ offers_seconds = 1
 log_format = "json"
 [limits]
 instances_max = 12
+idle_seconds = 0
 lease_seconds = 30
 lease_margin_seconds = 2
 listing_lag_seconds = 3
@@ -92,6 +93,11 @@ sys.exit(int(sys.argv[3]) if len(sys.argv) > 3 else 0)
 def with_disks(disk_bytes: int, config: str = CONFIG) -> str:
     """The configuration with disks of so many bytes."""
     return config.replace("disk_bytes = 1073741824", f"disk_bytes = {disk_bytes}")
+
+
+def with_kept(machines: int, config: str = CONFIG) -> str:
+    """The configuration with so many machines at most, which are kept for further jobs, as by default."""
+    return config.replace("instances_max = 12\nidle_seconds = 0\n", f"instances_max = {machines}\n")
 
 
 def with_pools(pools: Sequence[str], disk_bytes: int, more: str = "") -> str:

@@ -479,6 +479,7 @@ class AgentConfig:
     )
     voucher: str = ""  # opens what user-data leaves out of this, see `store.credentials`; "" = nothing is left out (any more)
     registry_authorities: str = ""  # certificates in PEM that registries are trusted by, besides the machine's own
+    memory_bytes: int = 0  # that the job asked for; 0 = not told
     machine: str = ""  # token of the machine, if it takes further jobs, by orders in the store; "" = it goes with this one
     machine_secret: str = ""  # opens these orders; 64 hexadecimal digits
     machine_options: dict[str, str] = field(default_factory=dict)  # as `store_options`, with rights to read them

@@ -118,6 +118,9 @@ class Readiness:
         if image is not None or self._runs_elsewhere():
             self.halt()  # reading it may have taken long: what is started for a job that is here already would be in its way
             self.work.engine.expect(image)
+        else:
+            self.halt()
+            self.work.engine.expect_start()
         if not brings:
             return READY
         self._bring(spec)

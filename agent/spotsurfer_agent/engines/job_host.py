@@ -223,7 +223,7 @@ class JobHost:
 
     def status(self) -> Status:
         """The workload now."""
-        return self.marks.seen(lost_if_killed(self._seen(), self.shim.cgroup()))
+        return self.marks.seen(lost_if_killed(self._seen(), self.shim.cgroup(), self.shim.memory_bytes))
 
     def _seen(self) -> Status:
         try:
@@ -234,6 +234,8 @@ class JobHost:
         state = PHASES[str(told["phase"])]
         if state is WorkloadState.ABSENT:
             return self._absent()
+        if state is WorkloadState.RUNNING:
+            self.shim.keep_to_part(guarded=self.guarded)
         pressed = told.get("pressed")  # a shim without a guard reports nothing
         self._last = Status(
             state,
@@ -476,14 +478,14 @@ def _told(why: str, jump_seconds: float) -> dict[str, str]:
     return {hooks.WHY: why, hooks.JUMP: f"{jump_seconds:.3f}"}
 
 
-def lost_if_killed(status: Status, group: JobCgroup) -> Status:
+def lost_if_killed(status: Status, group: JobCgroup, memory_bytes: Callable[[], int] = memory.whole_bytes) -> Status:
     """The status; but a command that failed after the kernel killed processes of it for want of memory counts as lost.
 
     One that ended well all the same did not need them.
     """
     if status.state is not WorkloadState.EXITED or not status.exit_code or (most := group.memory_ended()) is None:
         return status
-    machine = memory.whole_bytes()
+    machine = memory_bytes()
     miss = NearMiss(machine, machine, most, killed=True)
     return dataclasses.replace(status, state=WorkloadState.LOST, exit_code=None, lost_because=KILLED, near_miss=miss)
 

@@ -64,6 +64,9 @@ class UnfitEngine:
     def expect(self, manifest: Manifest | None) -> None:
         """There is nothing to do it with."""
 
+    def expect_start(self) -> None:
+        """Neither."""
+
     def preflight(self) -> list[str]:
         """Why this machine can't protect a job."""
         return [self._why]

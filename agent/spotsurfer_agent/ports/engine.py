@@ -166,6 +166,10 @@ class Engine(Protocol):
         """
         ...
 
+    def expect_start(self) -> None:
+        """A start from the beginning may come at any moment: start what can start now. Idempotent."""
+        ...
+
     def preflight(self) -> list[str]:
         """Why this machine can't protect a job, one sentence each; empty = it can."""
         ...

@@ -34,6 +34,7 @@ class ShimClient:
         self._group: JobCgroup | None = None
         self._shim: subprocess.Popen[bytes] | None = None  # of a job that is here, or standing by
         self._stands_by = False  # it has had no job yet
+        self._part: int | None = None  # of the machine's memory, as the shim was told; None = all of it
         self._starting = threading.Lock()  # waiting for a job and bringing it are work of different threads
 
     def ask(self, verb: str, **arguments: object) -> dict[str, Any]:
@@ -42,8 +43,25 @@ class ShimClient:
 
     def resources(self, *, guarded: bool) -> dict[str, object]:
         """What a start or restore tells the shim of this machine."""
-        levels = dataclasses.astuple(Levels.of(memory.whole_bytes())) if guarded else None
-        return {"tools": dataclasses.asdict(self._tools), "cgroup": self.cgroup().folders, "guard": levels}
+        return {"tools": dataclasses.asdict(self._tools), "cgroup": self.cgroup().folders, **self._limits(guarded=guarded)}
+
+    def _limits(self, *, guarded: bool) -> dict[str, object]:
+        """What the job may have of the machine's memory; `guarded`: it is frozen before that ends, else the kernel kills it."""
+        self._part = memory.part_bytes(self._base)
+        if self._part is None and not guarded:
+            return {"guard": None}
+        return {"guard": dataclasses.astuple(Levels.of(self.memory_bytes())), "freezes": guarded}
+
+    def memory_bytes(self) -> int:
+        """Of the machine, or the part of it that is for this job and its agent."""
+        part, whole = memory.part_bytes(self._base), memory.whole_bytes()
+        return whole if part is None else min(part, whole)
+
+    def keep_to_part(self, *, guarded: bool) -> None:
+        """Tell the shim if the job's part of the memory has changed. One of an earlier version can't follow."""
+        if memory.part_bytes(self._base) != self._part:
+            with contextlib.suppress(shim_protocol.ShimGone, shim_protocol.ShimRefused):
+                self.ask("guard", **self._limits(guarded=guarded))
 
     def cgroup(self) -> JobCgroup:
         """The job's control group: the one in use; before `spawn`, the one that a shim in our own group would have."""

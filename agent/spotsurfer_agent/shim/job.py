@@ -57,7 +57,7 @@ class Job:
         self._retry_at: float | None = None  # the disk did not take it: try again then
         self._net = JobNetwork()
         self._cgroup: JobCgroup | None = None
-        self._guard, self._levels = Guard(watch, unwatch, self._settle), None
+        self._guard, self._levels, self._freezes = Guard(watch, unwatch, self._settle), None, True
         self._dump: Dump | None = None
         self._restore: Restore | None = None
         self._broken: list[Wait] = []  # calls that the freeze broke off: made once more when the job runs again
@@ -77,6 +77,7 @@ class Job:
             "release": lambda _o, _r: self.release(),
             "stay": lambda _o, r: self.stay(bool(r["on"]), firm=bool(r.get("firm"))),
             "lead": lambda o, _r: self._guard.lead(o),
+            "guard": lambda _o, r: self.guard(r),
             "unguard": lambda _o, _r: self.unguard(),
             "kill": lambda _o, _r: self.kill(),
         }
@@ -144,7 +145,8 @@ class Job:
         plan = launch.LaunchPlan(**request["plan"])
         self._cgroup, self._step = JobCgroup(dict(request["cgroup"])), plan.step
         self._cpu_baseline = self._cgroup.cpu_seconds() - float(request.get("used", 0.0))
-        self._levels, self._phase = request.get("guard"), STARTING
+        self._limit_memory(request)
+        self._phase = STARTING
         try:
             self._net.make(Tools.from_json(request["tools"]), plan.ports, hushed=hushed)
             self._output.open(self._folder / "log", request["log"])
@@ -158,7 +160,10 @@ class Job:
         self._phase = RUNNING
         self._output.listen()
         self._settle_freezer()  # it may have been told to hold meanwhile
-        self._guard.begin(self._cgroup, self._levels)
+        self._guard.begin(self._cgroup, self._levels, freezes=self._freezes)
+
+    def _limit_memory(self, request: Request) -> None:
+        self._levels, self._freezes = request.get("guard"), bool(request.get("freezes", True))
 
     def _abandon(self) -> None:
         """Back to nothing after a start or restore that failed."""
@@ -179,6 +184,13 @@ class Job:
         """Undo `hold`. A dump keeps its own grip."""
         self._held = False
         return self._settle()
+
+    def guard(self, request: Request) -> Reply:
+        """Other levels hold from now on: the job has another part of the machine's memory. One that is pressed stays so."""
+        self._limit_memory(request)
+        if self._phase == RUNNING and self._guard.pressed is None:
+            self._guard.begin(self._cgroup, self._levels, freezes=self._freezes)
+        return {}
 
     def unguard(self) -> Reply:
         """Let a job go on that can't be saved: what its memory does is the kernel's business from now on."""

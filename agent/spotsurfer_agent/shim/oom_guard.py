@@ -56,6 +56,10 @@ class Kernel(abc.ABC):
         Raises OSError.
         """
 
+    def limit(self, most: int) -> None:
+        """Let the kernel kill processes of the group rather than let it hold more. Raises OSError."""
+        self._write(self.files.limit, str(most))
+
     @abc.abstractmethod
     def hush(self) -> None:
         """Take in the events of the descriptors."""
@@ -149,6 +153,7 @@ class _V2(Kernel):
         self._file, self._poll = -1, select.epoll()
 
     def arm(self, levels: Levels) -> tuple[list[int], list[int]]:
+        self.limit(levels.machine)  # what it takes while it is slowed down may not be its neighbours'
         self._write("memory.high", str(levels.press))
         self._file = os.open(self._folder / "memory.events", os.O_RDONLY | os.O_CLOEXEC)
         # The kernel says it as POLLPRI, and epoll turns this into something to read.
@@ -163,8 +168,9 @@ class _V2(Kernel):
         return False
 
     def lift(self) -> None:
-        with contextlib.suppress(OSError):
-            self._write("memory.high", "max")
+        for name in (self.files.limit, "memory.high"):
+            with contextlib.suppress(OSError):
+                self._write(name, "max")
 
     def close(self) -> None:
         self._poll.close()
@@ -194,12 +200,19 @@ class Guard:
         self._leader: Owner | None = None
         self.pressed: dict[str, Any] | None = None  # what a status reports of it
 
-    def begin(self, cgroup: JobCgroup | None, levels: list[int] | None) -> None:
-        """The job runs in `cgroup`; `levels` as `oom_freeze_levels.Levels` has them, None = it is not guarded."""
+    def begin(self, cgroup: JobCgroup | None, levels: list[int] | None, *, freezes: bool = True) -> None:
+        """The job runs in `cgroup`; `levels` as `oom_freeze_levels.Levels` has them, None = it is not guarded.
+
+        `freezes`: it is frozen at the press; else the kernel keeps it below the wall, and kills processes of it for that.
+        """
         self.end()
         if cgroup is None or not levels or (kernel := kernel_guard(cgroup.folders)) is None:
             return
         self._kernel = kernel
+        if not freezes:
+            with contextlib.suppress(OSError):  # it holds more than that already
+                kernel.limit(Levels(*levels).wall)
+            return
         self._cgroup, self._levels = cgroup, Levels(*levels)
         try:
             self._walls, self._events = self._kernel.arm(self._levels)
@@ -217,6 +230,7 @@ class Guard:
             self._kernel.lift()
             self._kernel.close()
         self._kernel, self._look_at, self.pressed = None, None, None
+        self._walls, self._events = [], []
 
     @property
     def grips(self) -> bool:

@@ -23,8 +23,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from spotsurfer_wire import json_codec
-from spotsurfer_wire.linux import cgroups, procfs, syscalls
+from spotsurfer_wire.json_codec import ProtocolError
+from spotsurfer_wire.linux import cgroups, memory, procfs, syscalls
 from spotsurfer_wire.messages import AgentConfig
+from spotsurfer_wire.oom_freeze_levels import shares
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +58,14 @@ class Slot:
         """Whether an order came for it."""
         return (self.folder / CONFIG).exists()
 
+    @property
+    def memory_bytes(self) -> int:
+        """What its job asked for; 0 if its order can't be read, of which its agent tells."""
+        try:
+            return json_codec.decode(AgentConfig, (self.folder / CONFIG).read_bytes()).memory_bytes
+        except (OSError, ProtocolError):
+            return 0
+
 
 @dataclass(frozen=True, slots=True)
 class MachineWays:
@@ -73,6 +83,7 @@ class Keeper:
         self._base, self._config, self._command, self._machine = base, config, list(command), machine
         self._slots: dict[int, Slot] = {}
         self._next, self._failures, self._leaving = 0, 0, False
+        self._memory, self._divided = memory.whole_bytes(), list[Slot]()
 
     def leave(self) -> None:
         """The machine shuts down: end the slots' agents as for a replacement, and begin no other slot."""
@@ -114,9 +125,21 @@ class Keeper:
                 self._end(slot, void=status == 0)
         if any((s.folder / REPORTED).exists() for s in self._slots.values()):
             (self._base / REPORTED).touch()
+        self._divide_memory()
         if not self._leaving and all(s.taken for s in self._slots.values()):
             self._begin(self._next)
             self._next += 1
+
+    def _divide_memory(self) -> None:
+        """Those that are there divide all of the memory: tell each agent its job's part. Raises OSError."""
+        there = [slot for slot in self._slots.values() if slot.taken]
+        if there == self._divided:
+            return
+        self._divided = there
+        for slot, part in zip(there, shares(self._memory, [slot.memory_bytes for slot in there]), strict=True) if there else ():
+            new = (slot.folder / memory.PART).with_suffix(".new")
+            new.write_text(str(part))
+            new.replace(slot.folder / memory.PART)
 
     def _end(self, slot: Slot, *, void: bool) -> None:
         """Its processes are dead; `void`: nothing more comes for it. Raises OSError if something of it stays."""

@@ -51,6 +51,12 @@ def lately(report: Report | None) -> Window | None:
     return next((w for w in reversed(found) if w.seconds >= WINDOW_SECONDS / 2), found[-1] if found else None)
 
 
+def resident_bytes(report: Report) -> int:
+    """What the job holds of its machine's memory by its newest window, what still arrives included; 0 = not known."""
+    window = lately(report)
+    return 0 if window is None else int(window.resident_bytes + (window.arriving_bytes or 0.0))
+
+
 # ---- Quiet times: since when a job does not work, for jobs with a limit on idle time or on time without progress
 
 AGAIN = timedelta(seconds=30)  # the last windows are read again: they have grown

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import structlog
@@ -34,6 +34,7 @@ log = structlog.get_logger()
 LIMIT_SECONDS = 20.0  # of a command
 OUTPUT_BYTES = 4096  # more is no number
 MOST = 1_000_000_000
+NO_POOL = "there is no such pool in [licences] any more, so no job that needs one begins"
 
 
 class NoNumber(Exception):
@@ -117,12 +118,18 @@ class LicencePools:
             timeline.add(connection, Moment(self._clock.now(), None, None, str(Kind.ALERT), text))
 
     def licences(self, owner: str | None = None) -> Sequence[LicenceStatus]:
-        """All pools with who has their licences and who waits, as of the last look; with `owner`, of their jobs alone."""
+        """All pools with who has their licences and who waits, as of the last look; with `owner`, of their jobs alone.
+
+        A kind for which the configuration has no pool any more is told if jobs name it: who waits for it waits in vain.
+        """
         snapshot, now = self._snapshot(), self._clock.now()
         jobs: dict[JobId, Job] = {} if snapshot is None else {s.job.id: s.job for s in snapshot.jobs}
         have = {} if snapshot is None else Licences(snapshot, now).holders
         wait = [] if snapshot is None else [job for job in waiting(snapshot) if job.id not in have]
-        return [self._status(rule, now, [jobs[j] for j in have], wait, owner) for rule in self.rules]
+        named = {kind for job in (*wait, *(jobs[j] for j in have)) for kind in job.spec.licences}
+        gone = [LicenceRule(kind, 0) for kind in sorted(named - {rule.kind for rule in self.rules})]
+        told = [self._status(rule, now, [jobs[j] for j in have], wait, owner) for rule in (*self.rules, *gone)]
+        return [replace(s, trouble=NO_POOL) if s.kind in {rule.kind for rule in gone} else s for s in told]
 
     def _status(
         self, rule: LicenceRule, now: datetime, have: Sequence[Job], wait: Sequence[Job], owner: str | None

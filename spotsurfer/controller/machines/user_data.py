@@ -110,6 +110,7 @@ class Machines:
         secret = self.key.secret_of(config.lineage or config.job)
         encrypt = config.encrypt or job.spec.must_encrypt
         opens = self.key.access_secret_of(attempt.job, attempt.number).hex() if access.renewed else ""
+        config = replace(config, memory_bytes=job.spec.memory_bytes)
         return replace(config, key=secret, encrypt=encrypt, registry_authorities=self._trusted, access_secret=opens)
 
 

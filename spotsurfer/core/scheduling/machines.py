@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from spotsurfer_wire.oom_freeze_levels import room_for_all
+
 from spotsurfer.core.facts.attempt_view import AttemptView, wanted
 from spotsurfer.core.scheduling.placement import asked, too_little
 from spotsurfer.model.actions import Action, EndMachine, Leave, MachineGone, Terminate
@@ -20,7 +22,6 @@ from spotsurfer.model.machine import Machine, MachineState
 from spotsurfer.model.market import Gpus, Offer
 from spotsurfer.model.snapshot import AgentSeen, JobSeen, Limits, MachineSeen, Snapshot
 
-AGENT_BYTES = 128 << 20  # beside each job, if several share a machine
 DEARER = 1.25  # so much more than the best offer a machine may cost that is there already: another one has to boot first
 SHORT_SECONDS = 30.0  # a job that began a shorter time ago may be one of many short ones
 STAYS = frozenset(
@@ -34,8 +35,11 @@ def keep_seconds(job: Job, offer: Offer, limits: Limits) -> float:
 
 
 def may_share(job: Job) -> bool:
-    """Whether a job may be on a kept machine: no rehearsal, for which it is walled off, and none with ports, which it opens."""
-    return not rehearses(job) and not job.spec.ports
+    """Whether a job may be on a kept machine.
+
+    No rehearsal, for which it is walled off, none with ports, which it opens, and none with GPUs: slots were never tried so.
+    """
+    return not (rehearses(job) or job.spec.ports or asked(job.spec))
 
 
 def offer_of(m: Machine) -> Offer:
@@ -64,8 +68,10 @@ class Tenant:
 
     @property
     def gone(self) -> bool:
-        """Nothing of it is there any more."""
-        ended = self.attempt.state is A.FINISHED and self.agent is not None and self.agent.workload_dead
+        """Nothing of it runs there any more. Its command has ended, if the agent closed the job; the controller may close one
+        whose command does not know yet."""
+        head, dead = self.seen.head, self.agent is not None and self.agent.workload_dead
+        ended = self.attempt.state is A.FINISHED and (dead or (head is not None and head.done and not head.cancelled))
         return ended or slot_empty(self.attempt, self.agent)
 
 
@@ -75,7 +81,7 @@ class Fleet:
     def __init__(self, snapshot: Snapshot, now: datetime) -> None:
         self._snapshot, self._now, self._limits = snapshot, now, snapshot.limits
         self._tenants: defaultdict[str, list[Tenant]] = defaultdict(list)
-        self._taken: defaultdict[str, list[Job]] = defaultdict(list)
+        self._taken: defaultdict[str, list[JobSeen]] = defaultdict(list)
         self._starving = [s for s in snapshot.jobs if snapshot.machines and _starves(s)]
         for seen in snapshot.jobs if snapshot.machines else ():
             for a in seen.attempts:
@@ -99,13 +105,13 @@ class Fleet:
             and m.machine.token not in mine
             and too_little(seen.job, offer_of(m.machine)) is None
             and self._may_use(seen.job, m)
-            and self._has_room(m, seen.job)
+            and self._has_room(m, seen)
         ]
         return min(fit, key=self._preference, default=None)
 
     def take(self, m: MachineSeen, seen: JobSeen) -> None:
         """This job has its place there."""
-        self._taken[m.machine.token].append(seen.job)
+        self._taken[m.machine.token].append(seen)
 
     def _may_use(self, job: Job, m: MachineSeen) -> bool:
         return m.machine.owner == job.owner and self._sound(m)
@@ -126,20 +132,21 @@ class Fleet:
         """Those with jobs come first, so that others get empty and can be ended; then the cheapest."""
         return not self._jobs(m), m.machine.price_usd_micros_per_hour, m.machine.since, m.machine.token
 
-    def _jobs(self, m: MachineSeen) -> list[Job]:
-        """The jobs that are there, or will be."""
-        there = [t.seen.job for t in self._tenants[m.machine.token] if not t.gone]
-        return [*there, *self._taken[m.machine.token]]
+    def _jobs(self, m: MachineSeen) -> list[tuple[JobSeen, int]]:
+        """The jobs that are there, or will be, with the memory that they hold."""
+        tenants = (t for t in self._tenants[m.machine.token] if not t.gone)
+        there = [(t.seen, t.agent.resident_bytes if t.agent is not None else 0) for t in tenants]
+        return [*there, *((seen, 0) for seen in self._taken[m.machine.token])]
 
-    def _has_room(self, m: MachineSeen, job: Job) -> bool:
+    def _has_room(self, m: MachineSeen, new: JobSeen) -> bool:
         others = self._jobs(m)
         if not others:
             return True
-        together = [*others, job]
-        if any(asked(j.spec) for j in together):
-            return False  # GPUs are not divided
-        memory = sum(j.spec.memory_bytes + AGENT_BYTES for j in together)
-        return sum(j.spec.cpus for j in together) <= m.machine.cpus and memory <= m.machine.memory_bytes
+        together = [*others, (new, 0)]
+        if not all(_shares(seen) for seen, _ in together):
+            return False
+        memory = [(seen.job.spec.memory_bytes, used) for seen, used in together]
+        return sum(s.job.spec.cpus for s, _ in together) <= m.machine.cpus and room_for_all(m.machine.memory_bytes, memory)
 
     # ---- who leaves one
 
@@ -208,6 +215,11 @@ class Fleet:
         if a.state in HOLDS and a.granted_at is not None and (self._starving or self._snapshot.waiting):
             return self._now - a.granted_at < timedelta(seconds=SHORT_SECONDS)
         return bool(a.slot) and (a.state in WAITS or a.state is A.RESTORING)
+
+
+def _shares(seen: JobSeen) -> bool:
+    """Whether it can run beside others: GPUs are not divided, and its part of the memory goes by what it was submitted with."""
+    return not (asked(seen.job.spec) or seen.size is not None or seen.memory_floor_bytes)
 
 
 def _within(asked_for: Sequence[int], there: Sequence[int]) -> bool:

@@ -68,6 +68,7 @@ def _keep_free(mapped_from: int, idle: int) -> None:
 
 _HIERARCHIES = (cgroups.V2_MEMORY, cgroups.V1_MEMORY)
 _SCORE = Path("/proc/self/oom_score_adj")
+PART = "memory"  # file in the folder of an agent that shares its machine: bytes for it and its job
 LEAST_PRECIOUS = "1000"  # see proc(5)
 
 
@@ -88,6 +89,11 @@ def whole_bytes() -> int:
     """Memory of this machine, or as much of it as the control groups of this process allow."""
     limits = [n for folder in _own_folders() for h in _HIERARCHIES if (n := _number(folder / h.limit)) is not None]
     return min([_machine("MemTotal:"), *limits])
+
+
+def part_bytes(folder: Path) -> int | None:
+    """The part of the machine's memory that is for the agent with this folder, and its job; None = all of it."""
+    return _number(folder / PART)
 
 
 def _number(path: Path) -> int | None:
