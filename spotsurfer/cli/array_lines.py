@@ -41,7 +41,7 @@ def row(task: Json, now: datetime) -> list[str]:
     code = f", exit code {task['exit_code']}" if task["exit_code"] else ""
     state = STATES.get(str(task["phase"]), str(task["phase"])) + code + (", never begins" if hopeless(task) else "")
     age = max((now - datetime.fromisoformat(task["submitted_at"])).total_seconds() // 1, 0.0)
-    return [name(task), state, task["machine"] or "-", "-", "-", "-", "-", duration(age)]
+    return [name(task), state, (not task["ended_at"] and task["machine"]) or "-", "-", "-", "-", "-", duration(age)]
 
 
 def wanted(tasks: Iterable[Json], states: list[str], glob: str | None, project: str | None) -> list[Json]:

@@ -160,7 +160,7 @@ class JobBrief:
     time_limit_seconds: float | None
     array_limit: int
     after: Sequence[str]  # what it still waits for: "afterok:12_3", "afterok:12_*", "singleton"
-    machine: str  # the instance that it is on; "" = none
+    machine: str  # the instance that it is on, else was on last; "" = none
     home: str
     market: str = ""
     waits_for: str = ""  # the gate that it waits at, see `state.queue`; "never" = it can't pass any more

@@ -28,6 +28,7 @@ from spotsurfer.state.jobs import job_from_row
 from spotsurfer.state.schema import attempt as A
 from spotsurfer.state.schema import dependency as D
 from spotsurfer.state.schema import job as J
+from spotsurfer.state.schema import machine as M
 
 # What tasks of an array that share a row have in common; `folded` adds what they wait for.
 SHARED = (
@@ -90,11 +91,14 @@ def with_machines(connection: Connection) -> list[Job]:
     return [job_from_row(r) for r in connection.execute(select(J).where(J.c.id.in_(queue.LIVING))).mappings()]
 
 
-def started(connection: Connection, jobs: Sequence[JobId]) -> dict[JobId, str]:
-    """When each of the jobs was first granted to a machine."""
-    query = select(A.c.job, func.min(A.c.granted_at)).where(A.c.granted_at.is_not(None)).group_by(A.c.job)
-    found = (row for some in pieces(jobs) for row in connection.execute(query.where(A.c.job.in_(some))))
-    return {JobId(job): at for job, at in found}
+def started(connection: Connection, jobs: Sequence[JobId]) -> dict[JobId, tuple[str, str]]:
+    """When each of the jobs was first granted to a machine, and the instance that had it last."""
+    query = select(A.c.job, A.c.granted_at, M.c.instance).join(M, M.c.token == A.c.token).where(A.c.granted_at.is_not(None))
+    found = dict[JobId, tuple[str, str]]()
+    for some in pieces(jobs):
+        for job, at, instance in connection.execute(query.where(A.c.job.in_(some)).order_by(A.c.job, A.c.number)):
+            found[job] = found.get(job, (at, ""))[0], instance or ""
+    return found
 
 
 def numbers(connection: Connection, ids: Collection[str]) -> dict[str, str]:

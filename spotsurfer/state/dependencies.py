@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import TypeVar
 
-from sqlalchemy import Connection, delete, exists, func, insert, or_, select, true, update
+from sqlalchemy import Connection, delete, exists, func, insert, literal_column, or_, select, true, update
 
 from spotsurfer.model.job import ENDED, Job, JobId, JobState
 from spotsurfer.model.queueing.dependencies import After, Dependency
@@ -59,9 +59,9 @@ def began(connection: Connection, job: Job) -> None:
 
 
 def waiting(connection: Connection, jobs: Collection[JobId]) -> dict[JobId, list[tuple[Dependency, str]]]:
-    """What the jobs wait for, by id, and why it can't be fulfilled any more ("" = it can)."""
+    """What the jobs wait for, by id, as their users wrote it, and why it can't be fulfilled any more ("" = it can)."""
     found = dict[JobId, list[tuple[Dependency, str]]]()
-    query = select(D.c.job, D.c.kind, D.c.on, D.c.never).order_by(D.c.job, D.c.kind, D.c.on)
+    query = select(D.c.job, D.c.kind, D.c.on, D.c.never).order_by(D.c.job, literal_column("dependency.rowid"))
     for some in pieces(jobs):
         for job, kind, on, never in connection.execute(query.where(D.c.job.in_(some))):
             one = Dependency(After(kind), "" if kind == After.SINGLETON else on)

@@ -82,6 +82,15 @@ def test_jobs_are_found_by_id_number_and_name(submission: Submission) -> None:
     assert found == {"next0": array, "next1": array, "next2": task, "next3": task, "next4": array}
 
 
+def test_conditions_are_told_as_they_were_written(submission: Submission) -> None:
+    submission.submit_many([a("one"), a("two")])
+    spec = JobSpec("one", ("work",), after=("singleton,afterok:two,afterany:one-0",))
+    submission.submit_many([NewJob(spec, JobId("one-9"))])
+    with submission.engine.connect() as c:
+        (told,) = [job.after for job in jobs_brief(c, Which(), Told()) if job.after]
+    assert told == ["singleton", "afterok:2", "afterany:1"]
+
+
 def test_inputs_of_an_array_stay(submission: Submission) -> None:
     submission.submit_many([a("sweep", array="1-2")])
     with pytest.raises(e.Conflict, match="was submitted already"):

@@ -38,11 +38,12 @@ def jobs_brief(connection: Connection, which: Which, last: Told) -> Sequence[Job
     listed = brief.listed(connection, which)
     started = brief.started(connection, [JobId(row["id"]) for row in listed])
     waits = dependencies.waiting(connection, [JobId(row["id"]) for row in listed if row["waits_for"] in queue.BEFORE_OTHERS])
-    names = brief.numbers(connection, {one.on for some in waits.values() for one, _ in some})
+    names = brief.numbers(connection, {one.on for some in waits.values() for one, _ in some if one.on})
 
     def of(row: RowMapping) -> JobBrief:
         id, told = JobId(row["id"]), waits.get(row["id"], ())
-        started_at = started.get(id)
+        started_at, before = started.get(id, (None, ""))
+        tasks = ranges(map(int, row["tasks"].split(","))) if "," in row["tasks"] else ""
         never = next((why for _, why in told if why), "")
         reason = last.notes.get(id) or row["reason"] or WAITS_WORDS.get(row["waits_for"], "")
         return JobBrief(
@@ -54,10 +55,10 @@ def jobs_brief(connection: Connection, which: Which, last: Told) -> Sequence[Job
             started_at=None if started_at is None else instant(started_at),
             ended_at=instant(row["ended_at"]),
             after=[str(replace(one, on=names.get(one.on, one.on))) for one, _ in told],
-            machine=machines.get(id, ""),
+            machine=machines.get(id) or ("" if tasks else before),
             waits_for="never" if never else row["waits_for"],
             level=last.levels.get(id, row["priority"]),
-            tasks=ranges(map(int, row["tasks"].split(","))) if "," in row["tasks"] else "",
+            tasks=tasks,
         )
 
     return [of(row) for row in listed]
