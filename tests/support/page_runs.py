@@ -27,6 +27,7 @@ from support.tree import ROOT
 
 SHELL = ("sh", "bash", "console")
 BLOCK_SECONDS = 420.0
+LOOK_SECONDS = 0.2
 SOURCE = re.compile(
     r"^<!-- sh\n(?P<hidden>.*?)^-->$"
     r'|(?:^<!-- not run: (?P<why>[^\n]+) -->\n)?^```(?P<language>\w+)(?: title="(?P<file>[^"]+)")?\n(?P<text>.*?)^```$',
@@ -55,7 +56,7 @@ def blocks(page: Path, section: str = "") -> Iterator[Block]:
     begin = text.index(f"\n## {section}\n") if section else 0
     end = text.find("\n## ", begin + 1) if section else -1
     for found in SOURCE.finditer(text, begin, len(text) if end < 0 else end):
-        place = f"{page.relative_to(ROOT)}:{text.count(chr(10), 0, found.start()) + 1}"
+        place = f"{page.name}:{text.count(chr(10), 0, found.start()) + 1}"
         hidden = found["hidden"]
         if hidden is not None:
             yield Block(place, "sh", hidden)
@@ -150,9 +151,12 @@ class Reader:
         """What is printed before `end`; whether that came."""
         assert self._shell.stdout is not None
         until, heard = time.monotonic() + seconds * FACTOR, b""
-        while (left := until - time.monotonic()) > 0:
-            if not select.select([self._shell.stdout], [], [], left)[0]:
-                break
+        while time.monotonic() < until:
+            over = self._shell.poll() is not None  # what runs in the background may keep the pipe open
+            if not select.select([self._shell.stdout], [], [], LOOK_SECONDS)[0]:
+                if over:
+                    break
+                continue
             more = os.read(self._shell.stdout.fileno(), 1 << 16)
             heard += more
             if heard.endswith(end.encode()):
