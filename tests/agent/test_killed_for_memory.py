@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
 from types import SimpleNamespace
 from typing import Any
 
@@ -99,3 +100,12 @@ def test_the_attempt_ends_and_its_report_says_why(tmp_path):
     assert (report.error, report.error_kind) == (KILLED, "lost")
     assert not world.heads()[-1].final
     assert world.heads()[-1].done is None
+
+
+def test_the_end_of_the_command_is_awaited_and_not_looked_for():
+    host = JobHost.__new__(JobHost)
+    with subprocess.Popen(["/bin/sleep", "0.3"]) as command:
+        host.shim = SimpleNamespace(ask=lambda _: {"root_pid": command.pid})
+        assert not host.await_end(0.01)
+        assert host.await_end(20.0)
+    assert host.await_end(20.0), "it is gone, and its shim does not say so yet"

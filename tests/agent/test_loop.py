@@ -446,3 +446,13 @@ def test_the_intent_of_a_save_stays_while_its_head_entry_may_still_be_written(wo
     cut_off[0] = False
     world.until(lambda: any(h.checkpoint for h in commits(world)))
     assert len(intents()) == (1 if stays else 0), "the save that was committed ended its own; the collector ends the other"
+
+
+def test_the_end_of_a_quiet_job_wakes_the_loop(world, monkeypatch):
+    agent = running(world, length=1000.0).agent
+    agent.turn()
+    assert not agent.woken
+    monkeypatch.setattr("time.sleep", lambda _: agent.stop())
+    agent.hear_end()
+    assert "end awaited" in world.trail
+    assert agent.woken

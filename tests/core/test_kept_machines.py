@@ -181,6 +181,14 @@ def test_with_others_on_it_a_machine_is_not_ended_for_one_that_is_lost() -> None
     assert {type(a) for a in decided(tenant(A.LOST), other) if isinstance(a, Leave | Terminate)} == {Leave}
 
 
+def test_two_that_leave_a_machine_and_never_say_so_do_not_wait_for_each_other() -> None:
+    """One that never booted: it was paid for ever, as each of them left its end to the other."""
+    late, job = an_attempt(1, A.RELEASING, job=JobId("other"), slot=1, since=ago(90)), a_job(id=JobId("other"))
+    silent = replace(tenant(A.RELEASING, since=ago(90)), agents={})
+    actions = decided(silent, seen([late], a_head(), job=job, agents={}))
+    assert {type(a) for a in actions if isinstance(a, Leave | Terminate)} == {Terminate}
+
+
 @pytest.mark.parametrize(("says", "empty"), [("finished", True), ("publishing", False)])
 def test_a_slot_is_empty_when_its_agent_says_so(says: str, empty: bool) -> None:
     marks = [a.event for a in decided(tenant(A.RELEASING, says, since=ago(1))) if isinstance(a, Mark)]

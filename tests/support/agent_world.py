@@ -97,6 +97,10 @@ class FakeEngine:
     def expect(self, manifest: Manifest | None) -> None:
         self._trip("expected")
 
+    def await_end(self, seconds: float) -> bool:
+        self._trip("end awaited")
+        return True
+
     def expect_start(self) -> None:
         self._trip("start expected")
 

@@ -161,6 +161,7 @@ class Worker:
 
 
 TICK_SECONDS = 0.25
+END_SECONDS = 60.0  # of one wait for the end of the command
 QUIET_SECONDS = 1.0  # between looks at a job of which nothing is expected: each look takes a millisecond of processor
 PARTIAL_SECONDS = 1.0  # between looks whether somebody asked for outputs
 PROTECTION_SECONDS = 1.0  # between looks whether a look at the job's processes is due
@@ -327,6 +328,7 @@ class Agent:
     def run(self) -> bool:
         """Until the attempt is over (True) or `stop` was called (False)."""
         self.worker.start()
+        threading.Thread(target=self.hear_end, name="end", daemon=True).start()
         for ticker in self.tickers.values():
             ticker.start()
         while not self.over and not self._stopped:
@@ -336,6 +338,13 @@ class Agent:
         for ticker in self.tickers.values():
             ticker.stop()
         return self.over
+
+    def hear_end(self) -> None:
+        """Wake the loop when the command has ended: a job of which nothing is expected is seldom looked at."""
+        while not (self.over or self._stopped):
+            if self.state.name is AgentState.RUNNING and self.engine.await_end(END_SECONDS):
+                self.wake()
+            time.sleep(TICK_SECONDS)  # its last output may still be on its way to the disk: then the loop is woken again
 
     @property
     def woken(self) -> bool:

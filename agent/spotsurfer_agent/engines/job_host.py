@@ -9,8 +9,10 @@ import abc
 import contextlib
 import dataclasses
 import os
+import select
 import shutil
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -224,6 +226,20 @@ class JobHost:
     def status(self) -> Status:
         """The workload now."""
         return self.marks.seen(lost_if_killed(self._seen(), self.shim.cgroup(), self.shim.memory_bytes))
+
+    def await_end(self, seconds: float) -> bool:
+        """Wait until the command that runs has ended, at most so long. Returns whether it has."""
+        try:
+            first = os.pidfd_open(int(self.shim.ask("status")["root_pid"]))
+        except ProcessLookupError:
+            return True
+        except (shim_protocol.ShimGone, shim_protocol.ShimRefused, OSError):
+            time.sleep(seconds)
+            return False
+        try:
+            return bool(select.select([first], [], [], seconds)[0])
+        finally:
+            os.close(first)
 
     def _seen(self) -> Status:
         try:

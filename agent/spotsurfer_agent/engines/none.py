@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Mapping
 
 from spotsurfer_wire.manifest import Manifest
@@ -64,8 +65,13 @@ class UnfitEngine:
     def expect(self, manifest: Manifest | None) -> None:
         """There is nothing to do it with."""
 
+    def await_end(self, seconds: float) -> bool:
+        """Nothing runs."""
+        time.sleep(seconds)
+        return False
+
     def expect_start(self) -> None:
-        """Neither."""
+        """There is nothing to start it with."""
 
     def preflight(self) -> list[str]:
         """Why this machine can't protect a job."""

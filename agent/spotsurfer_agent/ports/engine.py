@@ -166,6 +166,10 @@ class Engine(Protocol):
         """
         ...
 
+    def await_end(self, seconds: float) -> bool:
+        """Wait until the command that runs has ended, at most so long. Returns whether it has; for a thread of its own."""
+        ...
+
     def expect_start(self) -> None:
         """A start from the beginning may come at any moment: start what can start now. Idempotent."""
         ...

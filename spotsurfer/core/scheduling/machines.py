@@ -157,7 +157,7 @@ class Fleet:
             return order
         others = [t for t in self._tenants[c.attempt.token] if not t.gone and t.attempt.job != c.attempt.job]
         if c.attempt.state is A.RELEASING:  # its slot does not become empty
-            return None if others else order
+            return None if any(t.attempt.state is not A.RELEASING for t in others) else order
         sound = c.attempt.state in STAYS and not c.noticed and self._sound(m)
         if others or self._taken[c.attempt.token] or (sound and self._needed(m, c.seen)):
             return Leave(order.job, order.attempt, order.reason, order.gives_way_to)
