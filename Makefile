@@ -20,7 +20,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 TEST_ENVIRONMENT := AWS_EC2_METADATA_DISABLED=true AWS_CONFIG_FILE=/dev/null AWS_SHARED_CREDENTIALS_FILE=/dev/null \
 	NO_GCE_CHECK=true GOOGLE_APPLICATION_CREDENTIALS=/dev/null
 
-.PHONY: help setup runtime demo test-quick test test-all test-gcp durations test-faults test-programs test-zdtm test-vm checkov azurite check lint format types layers docs lock lock-upgrade runtime-lock clean bench-checkpoint bench-policies bench-size bench-memory bench-gpu demo-gpu clients
+.PHONY: help setup runtime demo test-quick test test-all test-gcp durations test-faults test-programs test-zdtm test-vm checkov azurite check lint format types layers docs lock lock-upgrade runtime-lock clean bench-checkpoint bench-policies bench-size bench-memory bench-queued bench-gpu demo-gpu clients
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -100,6 +100,9 @@ bench-checkpoint: setup ## benchmark of the checkpoint engine beside plain CRIU,
 bench-memory: setup ## memory of spotsurfer's own processes, writes build/bench/memory.json and the table of docs/memory.md (root; 5 minutes)
 	@EXTRA_PACKAGES="gcc libc6-dev" sh scripts/host.sh
 	@$(TEST_ENVIRONMENT) PYTHONPATH=tests:. $(PYTHON) -m bench.memory $(if $(ONLY),--only $(ONLY))
+
+bench-queued: setup ## processor time of a tick with up to 10,000 queued jobs, writes build/bench/queued.json, docs/arrays.md (2 minutes)
+	@PYTHONPATH=tests:. $(PYTHON) -m bench.queued $(if $(ONLY),--only $(ONLY))
 
 bench-policies: setup ## policies on recorded markets against baselines and hindsight, writes build/bench/policies.json, docs/policies.md (10 minutes)
 	@OPENBLAS_NUM_THREADS=1 $(PYTHON) -m bench.policies $(if $(ONLY),--only $(ONLY)) $(if $(EVERY),--every $(EVERY))

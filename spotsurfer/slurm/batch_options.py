@@ -184,7 +184,7 @@ def _flag(name: str, value: bool = True) -> Callable[[str], Fields]:
 
 READERS: dict[str, Callable[[str], Fields]] = {
     "account": _keep("account"),
-    "array": _keep("array"),
+    "array": lambda text: {"array": text.removesuffix("%0").removesuffix("%")},  # no limit, in Slurm's eyes
     "chdir": _keep("folder"),
     "comment": _keep("comment"),
     "cpus-per-task": _as("cpus_per_task", _count),

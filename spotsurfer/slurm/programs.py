@@ -52,8 +52,16 @@ class Folders(Home):
 
 def main(program: str, partitions: Mapping[str, str] = DEFAULT_PARTITIONS, words: Sequence[str] | None = None) -> int:
     """Run one program; the exit code."""
-    site = Site(connect, SystemClock().now().astimezone(), os.environ, os.getcwd(), partitions, Folders())  # noqa: PTH109
+    site = Site(connect, SystemClock().now().astimezone(), os.environ, folder(), partitions, Folders())
     return run(program, sys.argv[1:] if words is None else words, site)
+
+
+def folder() -> str:
+    """The present folder; "" if somebody removed it."""
+    try:
+        return os.getcwd()  # noqa: PTH109
+    except OSError:
+        return ""
 
 
 def run(program: str, words: Sequence[str], site: Site) -> int:

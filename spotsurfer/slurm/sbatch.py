@@ -102,6 +102,8 @@ def _script(name: str) -> str:
 def specification(asked: Asked, site: Site) -> JobSpec:
     """The job that is asked for. Raises Refused."""
     batch = asked.batch
+    if not site.folder:
+        raise Refused("sbatch: error: getcwd failed: No such file or directory", 255)
     if len(asked.script.encode(errors="surrogateescape")) > SCRIPT_MAX_BYTES:
         raise Refused(f"{FAILED}the script is larger than {SCRIPT_MAX_BYTES >> 10} KiB: keep it in a file that it calls")
     folder = str(Path(site.folder) / batch.folder)
@@ -189,6 +191,8 @@ def refusal(error: e.SpotsurferError) -> Refused:
         return Refused(f"{FAILED}Unable to contact slurm controller (connect failure)\n{said}")
     if said.startswith("after "):
         return Refused(PROBLEM)
+    if said.startswith("array "):
+        return Refused(f"{FAILED}Invalid job array specification")
     if said.startswith("resources.licences "):
         return Refused(f"{FAILED}Invalid license specification")
     return Refused(FAILED + (CONFIGURATION if isinstance(error, e.NoCapacity) or said.startswith("resources.") else said))

@@ -19,6 +19,8 @@ _LONGS, _SHORTS = table(
     sibling sort=:S start state=:t states= step=?:s steps=? usage user=:u users= verbose:v version:V yaml"""
 )
 GRAMMAR = Grammar("squeue", _LONGS, _SHORTS)
+PENDING = frozenset({"PENDING"})
+START = "%.18i %.9P %.8j %.8u %.2t %.19S %.6D %20Y %R"
 DEFAULT = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
 LONG = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
 
@@ -219,7 +221,8 @@ def squeue(words: Sequence[str], site: Site) -> Iterator[str]:
         return
     if not given.has("noheader"):
         yield from lines(columns, (), prefix)
-    yield from lines(columns, _sorted(found, given.last("sort")), prefix, heads=False)
+    order = given.last("sort") or ("S,i" if given.has("start") else "P,t,-p")
+    yield from lines(columns, _sorted(found, order), prefix, heads=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +264,7 @@ def _filter(given: Given) -> Filter:
     except ValueError as error:
         raise Refused(f"squeue: error: Invalid job id: {error}") from None
     try:
-        states = read_states(values["states"]) if "states" in values else IN_QUEUE
+        states = read_states(values["states"]) if "states" in values else PENDING if "start" in values else IN_QUEUE
     except KeyError as error:
         text = f"squeue: error: Invalid job state specified: {error.args[0]}\n"
         raise Refused(f"{text}squeue: error: Valid job states include: {','.join(SHORT)}\n") from None
@@ -280,18 +283,20 @@ def _columns(given: Given) -> tuple[str, Sequence[Column[Entry]]]:
     try:
         if long is not None:
             return "", long_format(long, NAMES)
-        return short_format(given.last("format") or (LONG if given.has("long") else DEFAULT), LETTERS)
+        usual = START if given.has("start") else LONG if given.has("long") else DEFAULT
+        return short_format(given.last("format") or usual, LETTERS)
     except KeyError as error:
         raise Refused(f"squeue: error: Invalid job format specification: {error.args[0]}\n") from None
 
 
-# ---- Order: first by partition, then waiting ones before running ones, the newest first
+# ---- Order: first by partition, then waiting ones before running ones, those that are held last, the newest first
 
 ORDER = ("PENDING", "RUNNING", "SUSPENDED")
 KEYS: dict[str, Callable[[Entry], tuple[object, ...]]] = {
     "i": lambda e: (e.row.number, e.row.task or 0),
     "j": lambda e: (e.row.name,),
     "M": lambda e: (e.row.seconds,),
+    "p": lambda e: (e.row.reason != "JobHeldUser",),
     "P": lambda e: (e.row.partition,),
     "S": lambda e: (show_time(e.row.started, "~"),),
     "t": lambda e: (ORDER.index(e.row.state) if e.row.state in ORDER else len(ORDER), e.row.state),
@@ -300,9 +305,9 @@ KEYS: dict[str, Callable[[Entry], tuple[object, ...]]] = {
 }
 
 
-def _sorted(found: Sequence[Entry], order: str | None) -> Sequence[Entry]:
+def _sorted(found: Sequence[Entry], order: str) -> Sequence[Entry]:
     ordered = sorted(found, key=lambda e: (-e.row.number, e.row.task or 0))
-    for part in reversed((order or "P,t").split(",")):
+    for part in reversed(order.split(",")):
         letter = part.lstrip("+-")
         if letter not in LETTERS or letter in "xXYwWZ":
             raise Refused(f"squeue: error: Invalid sort specification: {part}")

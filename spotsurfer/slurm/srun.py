@@ -27,6 +27,8 @@ def srun(words: Sequence[str], site: Site) -> Iterator[str]:
         yield site.version
         return
     batch, command = read_batch(SRUN, words, None, site.environment, site.now)
+    if not site.folder:
+        raise Refused("srun: error: getcwd failed: No such file or directory", 255)
     if not command:
         raise Refused("srun: fatal: No command given to execute.")
     if (batch.tasks or 1) > 1 or batch.array:

@@ -11,11 +11,11 @@ from spotsurfer.slurm.programs import PROGRAMS
 TEXT = """#!{python}
 import os, sys
 from spotsurfer.ports.clock import SystemClock
-from spotsurfer.slurm.programs import run
+from spotsurfer.slurm.programs import folder, run
 from spotsurfer.slurm.site import Site
 from spotsurfer.web.client import connect
 now = SystemClock().now().astimezone()
-sys.exit(run({program!r}, sys.argv[1:], Site(connect, now, os.environ, os.getcwd(), {{"main": "spot-first"}})))
+sys.exit(run({program!r}, sys.argv[1:], Site(connect, now, os.environ, folder(), {{"main": "spot-first"}})))
 """
 
 
