@@ -23,6 +23,7 @@ def places(tmp_path: Path) -> Iterator[dict[str, str]]:
     """Where things of the page lie here: the environment where boxes see it, all else in the test's folder."""
     CLIENTS.mkdir(parents=True, exist_ok=True)
     opt = tempfile.mkdtemp(prefix="page-", dir=CLIENTS)
+    Path(opt).chmod(0o755)  # jobs run as another user
     srv = tmp_path / "srv"
     srv.mkdir()
     yield {"/opt/genomics": opt, "/srv/": f"{srv}/"}

@@ -53,7 +53,7 @@ def test_snakemake_through_its_slurm_plugin(tmp_path: Path, path: list[Path]) ->
     folder = workflow(tmp_path / "wf")
     with bench(tmp_path / "bench", folder) as user:
         user.path = path
-        more = ["--default-resources", "mem_mb=600", "runtime=60"]
+        more = ["--default-resources", "mem_mb=600", "runtime=60", "--slurm-init-seconds-before-status-checks", "5"]
         done = user.call(["snakemake", "--executor", "slurm", "--jobs", "8", *more, "--config", "samples=12"])
         assert results(folder) == results(local)
         assert "Trying to restart" not in done.stderr

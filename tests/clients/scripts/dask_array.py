@@ -14,12 +14,12 @@ PORT, MACHINE_PYTHON = int(sys.argv[1]), sys.argv[2]
 
 def slow(block):
     """Takes some seconds."""
-    time.sleep(5)
+    time.sleep(20)
     return block
 
 
 x = da.random.default_rng(1).random((800, 800), chunks=(200, 800))
-y = (x.T.dot(x) / 800).rechunk((200, 400)).map_blocks(slow, dtype=float).sum(axis=0)
+y = (x.T.dot(x) / 800).rechunk((100, 400)).map_blocks(slow, dtype=float).sum(axis=0)
 
 with dask.config.set({"distributed.comm.timeouts.connect": "300s", "distributed.scheduler.worker-ttl": None}):
     cluster = SLURMCluster(

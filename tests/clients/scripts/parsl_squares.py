@@ -16,7 +16,7 @@ def square(number):
     """Takes some seconds."""
     import time
 
-    time.sleep(5)
+    time.sleep(15)
     return number * number
 
 
