@@ -1,4 +1,4 @@
-"""Writes what is generated: pages of docs/reference, docs/states.md, prices in docs/costs.md, tests/web/openapi.json.
+"""Writes what is generated: docs/reference, docs/states.md, prices in docs/costs.md, two pictures, tests/web/openapi.json.
 
 `make docs` calls it.
 """
@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import reference_pages
+import savings_picture
+import terminal_picture
 from spotsurfer_providers.catalog.price_tables import billing_rules, list_prices
 
 from spotsurfer.model.errors import every_kind
@@ -125,6 +127,8 @@ def main() -> None:
     (ROOT / "docs" / "states.md").write_text(states_page())
     for name, made in reference_pages.PAGES.items():
         (ROOT / name).write_text(made())
+    savings_picture.main()
+    terminal_picture.main()
     page = make_app(cast(Any, None)).openapi()
     (ROOT / "tests" / "web" / "openapi.json").write_text(json.dumps(page, indent=1) + "\n")
 

@@ -9,6 +9,7 @@ from cli.conftest import Call
 from support.fake_service import FakeService, an_attempt
 
 from spotsurfer.cli import printing
+from spotsurfer.cli.commands import show
 
 ID = "assembly-of-a-rather-long-genome-3f9a1c"
 PROSE = "kept because no newer one is proven, and its user protected it"
@@ -59,3 +60,17 @@ def test_commands_on_80_columns(controller: FakeService, call: Call) -> None:
     shown = call("show", job).out
     assert "\n            for x in *.fq; do\n                bwa mem ref.fa $x\n" in shown, "a script stays in its column"
     assert "more lines: --json has all of it" in shown
+
+
+def test_a_step_that_said_nothing_printed_nothing() -> None:
+    """Beside what a job prints, its log holds when it did."""
+    step = {
+        "name": "setup",
+        "exit_code": 0,
+        "began": "2026-11-29T22:22:00Z",
+        "ended": "2026-11-29T22:22:01Z",
+        "cpu_seconds": 0.01,
+    }
+    log = {"log": {"times": 48, "out": 5}, "log_end": {"times": 72, "out": 5, "err": 0}}
+    assert show._step({**step, **log})[-1] == "0 B"
+    assert show._step({**step, **log, "log_end": {"times": 96, "out": 12, "err": 3}})[-1] == "10 B"

@@ -120,7 +120,7 @@ class Reader:
     def _do(self, block: Block, seconds: float) -> str:
         said, typed = "", ""
         for line in block.text.splitlines(keepends=True):
-            if (act := self.acts.get(line.strip())) is None:
+            if (act := self.acts.get(line.partition("  #")[0].strip())) is None:
                 typed += line
                 continue
             said += self.type(typed, block.place, seconds)

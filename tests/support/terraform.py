@@ -72,12 +72,11 @@ class Terraform:
         if not root.startswith("terraform/"):
             shutil.copytree(ROOT / root, folder / root)
         self.root = folder / root
-        self._environment = _environment(folder, endpoint)
+        self._environment = environment_of(folder, endpoint)
         if attached is not None:
             self._environment["TF_REATTACH_PROVIDERS"] = attached
         if endpoint is not None:
-            words = {"key": ENVIRONMENT["AWS_ACCESS_KEY_ID"], "secret": ENVIRONMENT["AWS_SECRET_ACCESS_KEY"]}
-            (self.root / "aws_override.tf").write_text(OVERRIDE % words)
+            lay_override(self.root)
 
     def run(self, *arguments: str, codes: tuple[int, ...] = (0,)) -> subprocess.CompletedProcess[str]:
         """One command. Raises AssertionError with what it said where its exit code is none of `codes`."""
@@ -118,7 +117,14 @@ class Terraform:
         return self.run("output", "-raw", name).stdout
 
 
-def _environment(folder: Path, endpoint: str | None) -> dict[str, str]:
+def lay_override(root: Path) -> None:
+    """Beside a root module: what lets it speak to a test EC2."""
+    words = {"key": ENVIRONMENT["AWS_ACCESS_KEY_ID"], "secret": ENVIRONMENT["AWS_SECRET_ACCESS_KEY"]}
+    (root / "aws_override.tf").write_text(OVERRIDE % words)
+
+
+def environment_of(folder: Path, endpoint: str | None) -> dict[str, str]:
+    """That of terraform, which keeps its settings in `folder`."""
     own = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "TF_VAR_", "TF_CLI_ARGS"))}
     environment = {**own, **ENVIRONMENT, "AWS_REGION": REGION, "TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1"}
     if (found := mirror(os.environ)) is not None:

@@ -284,7 +284,7 @@ def _pauses(job: Json) -> str | None:
 
 
 def _step(s: Json) -> list[str]:
-    printed = sum(s["log_end"].values()) - sum(s["log"].values())
+    printed = sum(s["log_end"].get(stream, 0) - s["log"].get(stream, 0) for stream in ("out", "err"))  # not the record of times
     return [
         s["name"],
         "-" if s["exit_code"] is None else str(s["exit_code"]),
