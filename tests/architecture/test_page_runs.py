@@ -97,6 +97,9 @@ def test_a_command_that_lasts_too_long_is_found(page: Path, tmp_path: Path) -> N
         ("a", "b", "a"),
         ("a", "a\nb", "the end"),
         ("took …s", "took 3.1s", ""),
+        ("took 18s.", "took 1m02s.", ""),
+        ("took 1.83s.", "took 18s.", ""),
+        ("took 18s.", "took long.", "took 18s."),
     ],
 )
 def test_outputs_are_compared_as_people_do(shown: str, said: str, wrong: str) -> None:

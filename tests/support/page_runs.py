@@ -27,6 +27,7 @@ from support.tree import ROOT
 
 SHELL = ("sh", "bash", "console")
 BLOCK_SECONDS = 420.0
+NUMBER = r"\d+(?:\\?[.m]\d+)*"
 LOOK_SECONDS = 0.2
 SOURCE = re.compile(
     r"^<!-- sh\n(?P<hidden>.*?)^-->$"
@@ -85,8 +86,8 @@ def _next(lines: Iterator[str]) -> str:
 
 
 def _pattern(line: str) -> str:
-    """Any number for a number, any text for …, and any room between words."""
-    words = (re.sub(r"\d+", r"\\d+", re.escape(word).replace("…", ".*")) for word in line.split())
+    """Any number or time for one (18, 1.83, 1m02), any text for …, and any room between words."""
+    words = (re.sub(NUMBER, lambda _: NUMBER, re.escape(word).replace("…", ".*")) for word in line.split())
     return r"\s+".join(words)
 
 
