@@ -34,8 +34,8 @@ from spotsurfer.store.open_store import open_for
 Hosts = Callable[..., Host]
 # What only the controller's database had -> what the page calls it.
 LOST = {
-    "cpus": "processors", "memory_bytes": "memory", "gpu": "`gpu`", "licences": "`licences`",
-    "market": "market", "priority": "priority",
+    "cpus": "processors", "memory_bytes": "memory", "out_of_memory": "`out_of_memory`",
+    "gpu": "`gpu`", "licences": "`licences`", "market": "market", "priority": "priority",
     "retries": "retries", "tags": "tags", "project": "project",
     "budget_usd_micros": "budget", "price_max_usd_micros": "`price_max_usd`",
     "deadline_seconds": "deadline", "work_seconds": "`work`", "instance_types": "`instance_types`", "on_end": "`on_end`",

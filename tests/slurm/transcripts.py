@@ -14,12 +14,13 @@ TRUTH = HERE / "truth"
 FIRST_NUMBER = 810_000  # of jobs, on both sides: such numbers stand for nothing else in what scripts print
 NUMBER = re.compile(r"(?<![1-9])81\d{4}(?!\d)")
 RAW = re.compile(r"(?<!\d)[1-9]\d*081\d{4}(?!\d)")  # of a task, ours
-NODES = ("localhost", "node-1")
+NODES = ("localhost", "node-1", "box-[0-9a-f]{12}", r"m6i\.xlarge")
 
 PLAIN: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\b"), "TIME"),
     (re.compile(r"\b[A-Z][a-z]{2} [A-Z][a-z]{2} \d\d \d\d:\d\d:\d\d \d{4}\b"), "DATE"),
     (re.compile(r"\bslurmstepd-[\w.-]+:"), "slurmstepd:"),  # one of several on a host says which
+    (re.compile(r"\b(SLURMD_NODENAME|SLURM(?:_JOB)?_NODELIST)=\S+"), r"\1=NODE"),
     (re.compile(r"\bScheduler=\w+"), "Scheduler=ANY"),
     (re.compile(r"\bSid=(\S+):\d+"), r"Sid=\1:N"),
     (re.compile(r"\b00:00:0\d\b"), "00:00:00"),
@@ -62,8 +63,8 @@ def comparable(text: str, ids: list[str], folder: Path) -> str:
     text = text.replace(str(folder), "FOLDER")
     text = RAW.sub("RAW", text)
     text = NUMBER.sub(lambda found: known.get(found[0], "RAW"), text)
-    for node in {*NODES, os.uname().nodename}:
-        text = re.sub(rf"(?<![\w.-]){re.escape(node)}(?![\w-])", "NODE", text)
+    for node in (*NODES, re.escape(os.uname().nodename)):
+        text = re.sub(rf"(?<![\w.-]){node}(?![\w-])", "NODE", text)
     for pattern, word in PLAIN:
         text = pattern.sub(word, text)
     return "".join(f"{line.rstrip()}\n" for line in text.splitlines())

@@ -6,7 +6,7 @@ for options in '' '-c 2' '-n 2' '-n 1 -c 2' '--mem=512' '--mem-per-cpu=300' '-J 
   echo "options: $options"
   submit -o "env$n.txt" $options --wrap "$list"; ended "$id"
   sed "s#$PWD#HERE#" "env$n.txt" > cut; [ "$n" = 1 ] && cp cut first
-  if [ "$n" = 1 ]; then cat cut; else diff first cut | grep '^[<>]' | grep -v JOB_ID; fi
+  if [ "$n" = 1 ]; then cat cut; else diff first cut | grep '^[<>]' | grep -v -e JOB_ID -e NODENAME -e NODELIST; fi
 done
 submit --array=4-8:2 -o 'array%a.txt' --wrap "$list; echo same: \$((SLURM_JOB_ID == SLURM_JOBID))"; ended "$id"
 grep -h -E 'ARRAY|same' array6.txt
