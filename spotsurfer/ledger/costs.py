@@ -89,6 +89,7 @@ class Costs:
         self._nobodys = 0  # micro-dollars
         self._spent: dict[JobId, int] = {}  # by job, of all
         self._loaded_at: datetime | None = None
+        self._counts: dict[Key, list[tuple[datetime, int, int, int, int]]] = {}  # of attempts that counted lately
         self._payer: dict[JobId, JobId] = {}  # of rehearsals: their parents
         self._scopes: dict[JobId, tuple[str, ...]] = {}  # of all jobs, for budgets
         self._closed = Counter[str]()  # by scope: what can't change any more, each attempt added once; micro-dollars
@@ -105,7 +106,7 @@ class Costs:
             self.pay_for(everybody)
             more = {j.id for j in everybody}
         else:
-            late = ledger_facts.counted_since(connection, self._loaded_at - LATE)
+            late = self._counted_anew(connection, self._loaded_at)
             more |= {job for job, _ in late}
         missing = sorted(more - set(attempts))
         found = {**attempts, **(rows.attempts(connection, missing) if missing else {})}
@@ -126,6 +127,14 @@ class Costs:
             self._nobodys = sum(c.usd_micros for c in bill.of_nobody(self._of_nobody(), self._rules, now))
             self._spent = self._by_job()
             self._loaded_at = now
+
+    def _counted_anew(self, connection: Connection, since: datetime) -> set[Key]:
+        """Attempts with other counts than at the last look. Those of the last minutes are read each time, and most are as they
+        were: a bill of a shared machine, for one, is not made again for nothing."""
+        late = ledger_facts.counted_since(connection, since - LATE)
+        counts = ledger_facts.counts(connection, sorted({job for job, _ in late}))
+        before, self._counts = self._counts, {key: counts[key] for key in late if key in counts}
+        return {key for key in late if self._counts.get(key) != before.get(key)}
 
     def _stored_by(self, job: JobId, kept: _Kept, now: datetime) -> int:
         return ceil(kept.paid + self._due(job, kept.level, now))

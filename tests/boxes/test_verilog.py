@@ -27,10 +27,10 @@ SIMULATIONS = int(os.environ.get("VERILOG_SIMULATIONS", "300"))
 LICENCES, BOXES, CPUS = 4, 6, 2
 # A simulation gets its stimuli from an instrument, one each so many seconds: on this host's processors four at a time would
 # else measure the processors.
-STIMULI, PAUSE = 75, 0.2
+STIMULI, PAUSE = 100, 0.2
 USE_MIN = 0.85  # of what is paid for
 SECONDS = 120 + STIMULI * PAUSE * SIMULATIONS
-TAKEN_EVERY = 60.0  # seconds between two boxes that are taken away
+TAKEN_EVERY = 120.0  # seconds between two boxes that are taken away: each lives some eight minutes
 pytestmark = [*MARKS, pytest.mark.slow, pytest.mark.timeout(SECONDS + 300)]
 DESIGN = """\
 module mixer(input clk, input [31:0] in, output reg [31:0] out);

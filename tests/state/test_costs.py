@@ -6,13 +6,14 @@ from dataclasses import replace
 from datetime import timedelta
 from unittest import mock
 
+from spotsurfer_wire.messages import AgentState, Report
 from support.builders import JOB, NOW, a_job, an_attempt
 
 from spotsurfer.ledger import costs as ledger
 from spotsurfer.ledger.costs import Costs
-from spotsurfer.ledger.facts import Rules
+from spotsurfer.ledger.facts import MachineFacts, Rules
 from spotsurfer.model.job import AttemptState
-from spotsurfer.state import jobs
+from spotsurfer.state import jobs, observations
 from spotsurfer.state.db import open_database
 
 
@@ -54,3 +55,27 @@ def test_a_machine_that_ended_stays_in_the_bill() -> None:
             for _ in range(2):
                 known.refresh(c, {}, NOW + hour)
                 assert known.total() == known.of_job(JOB) == 2 * 30_000
+
+
+def test_a_bill_that_is_settled_is_made_again_only_if_its_agent_counted_more() -> None:
+    """Ten minutes long after its end it was made anew at each tick: of a machine with many jobs that took most of the tick."""
+    engine, costs, made = open_database(None), Costs(Rules()), list[int]()
+    ended = an_attempt(1, AttemptState.RELEASED, launched_at=NOW - timedelta(hours=1), released_at=NOW)
+    last = Report(JOB, 1, "i", "0", 1, AgentState.FINISHED, 1, store_read_bytes=1)
+
+    def cost(facts: MachineFacts, *known: object) -> object:
+        made.append(facts.attempt.number)
+        return counted(facts, *known)  # type: ignore[arg-type]
+
+    counted = ledger.cost
+    with engine.begin() as c, mock.patch.object(ledger, "cost", cost):
+        jobs.add_job(c, a_job())
+        jobs.add_attempt(c, ended)
+        observations.set_usage(c, last, NOW)
+        for second in range(4):
+            costs.refresh(c, {JOB: [ended]}, NOW + timedelta(seconds=second))
+        assert made == [1, 1], "once, and once when the first counts of it were seen"
+        observations.set_usage(c, replace(last, store_read_bytes=2), NOW)
+        for second in range(4, 6):
+            costs.refresh(c, {JOB: [ended]}, NOW + timedelta(seconds=second))
+        assert made == [1, 1, 1]
