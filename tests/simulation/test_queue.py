@@ -17,10 +17,12 @@ from simulation.world import LIMITS, World
 from spotsurfer_wire import json_codec, object_keys
 
 from spotsurfer.controller.jobs.batches import of_task, rows_of
+from spotsurfer.controller.jobs.brief import Told, jobs_brief
 from spotsurfer.model.job import ENDED, OVER, JobId, JobSpec, JobState
 from spotsurfer.model.queueing.dependencies import read_after
 from spotsurfer.state import dependencies, timeline
 from spotsurfer.state import jobs as rows
+from spotsurfer.state.brief import Which
 
 ROOM = replace(LIMITS, instances_max=6, cancel_never_satisfied=True)
 
@@ -71,6 +73,9 @@ def test_tasks_begin_in_their_order_and_no_more_than_may() -> None:
     assert {j.state for j in world._jobs()} == {JobState.SUCCEEDED}
     with world.engine.connect() as c:
         told = [(m.kind, m.job) for _, m in timeline.read(c, None, 0)]
+        each, folded = (jobs_brief(c, Which(folded=some), Told()) for some in (False, True))
+    assert all(b.machine and b.started_at for b in each), "squeue and sacct tell where a job was that has ended"
+    assert sorted((b.array, b.tasks, bool(b.machine)) for b in folded if b.array) == [("a", "1-6", False), ("b", "1-6", False)]
     first = [job for kind, job in told if kind == "planned" and job and job.startswith("a-")]
     assert list(dict.fromkeys(first)) == [f"a-{n}" for n in range(1, 7)]
     assert told.index(("planned", JobId("d"))) < told.index(("ended", JobId("a-6")))
