@@ -56,6 +56,7 @@ def boxes(world: Fleet, jobs: list[str]) -> Counter[str]:
     return Counter(a["instance"] for job in jobs for a in world.show(job)["attempts"])
 
 
+@pytest.mark.alone
 def test_the_next_job_takes_the_machine_at_once(one: Fleet) -> None:
     jobs = [one.submit(20, name=f"short-{i}") for i in range(3)]
     for job in jobs:
