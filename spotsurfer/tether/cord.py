@@ -180,12 +180,10 @@ class Cord:
 async def join(cord: Cord, reader: Reader, writer: Writer) -> None:
     """Lead a program's connection over the cord, both ways, until both ended or one broke."""
     both = {asyncio.ensure_future(_out(cord, reader)), asyncio.ensure_future(_in(cord, writer))}
+    whole = False
     try:
         finished, _ = await asyncio.wait(both, return_when=asyncio.FIRST_EXCEPTION)
         whole = all(task.exception() is None for task in finished)
-    except asyncio.CancelledError:
-        whole = False
-        raise
     finally:
         for task in both:
             task.cancel()

@@ -105,7 +105,7 @@ def test_the_attempt_ends_and_its_report_says_why(tmp_path):
 def test_the_end_of_the_command_is_awaited_and_not_looked_for():
     host = JobHost.__new__(JobHost)
     with subprocess.Popen(["/bin/sleep", "0.3"]) as command:
-        host.shim = SimpleNamespace(ask=lambda _: {"root_pid": command.pid})
+        vars(host)["shim"] = SimpleNamespace(ask=lambda _: {"root_pid": command.pid})
         assert not host.await_end(0.01)
         assert host.await_end(20.0)
     assert host.await_end(20.0), "it is gone, and its shim does not say so yet"

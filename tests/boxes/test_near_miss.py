@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from spotsurfer_wire.linux import cgroups, procfs
@@ -116,7 +117,7 @@ def test_it_ends_identical_on_a_larger_machine(world: Fleet) -> None:
 def test_who_takes_more_than_asked_for_leaves_its_neighbour_alone(tmp_path: Path, engine: str, kind: str) -> None:
     """Both asked for as much, so each has half of the machine; one takes more than that."""
     config = with_kept(3, with_pools([f"local-a/{SMALL}", f"local-b/{LARGE}"], 2 << 30))
-    asks = {"cpus": 1, "memory_bytes": 256 << 20}
+    asks: dict[str, Any] = {"cpus": 1, "memory_bytes": 256 << 20}
     with fleet(tmp_path, 86400, config) as world:
         neighbour = world.submit(600, name="neighbour", **asks)
         world.wait_line(neighbour, 1)

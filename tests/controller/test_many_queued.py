@@ -54,9 +54,9 @@ def test_a_tick_costs_about_the_same(limit: str) -> None:
     assert many < 2 * few, f"{few:.4f} s with 100 tasks, {many:.4f} s with 10,000"
 
 
-def listed(world: World, **which: bool) -> list[JobBrief]:
+def listed(world: World, *, folded: bool = False, only_tasks: bool = False) -> list[JobBrief]:
     with world.engine.connect() as c:
-        return list(jobs_brief(c, Which(**which), Told()))
+        return list(jobs_brief(c, Which(folded=folded, only_tasks=only_tasks), Told()))
 
 
 def test_a_list_and_a_cancel_take_less_than_a_second_or_two() -> None:

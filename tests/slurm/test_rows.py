@@ -169,9 +169,10 @@ def test_many_tasks_are_named_in_few_words() -> None:
 def test_tasks_that_share_a_row_share_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "UTC")
     briefs = [*tasks(1, **RUNS), *tasks(2, tasks="2-9,11", waits_for="array"), *tasks(10, wish="hold")]
-    site = a_site(Played(briefs), Many(["arr-1", "arr-5", "arr-11"]))  # that these are awaited is known without their rows
+    client = Played(briefs)
+    site = a_site(client, Many(["arr-1", "arr-5", "arr-11"]))  # that these are awaited is known without their rows
     assert list(squeue.squeue(["-h", "-o", "%i %t %r"], site)) == ["7_[2-11%2] PD JobHeldUser", "7_1 R None"]
-    assert site.client.asked == [False]
+    assert client.asked == [False]
 
 
 def test_ten_thousand_tasks_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
