@@ -89,7 +89,7 @@ class Costs:
         self._nobodys = 0  # micro-dollars
         self._spent: dict[JobId, int] = {}  # by job, of all
         self._loaded_at: datetime | None = None
-        self._counts: dict[Key, list[tuple[datetime, int, int, int, int]]] = {}  # of attempts that counted lately
+        self._counted: dict[Key, int] = {}  # by attempts that counted lately: all counts together, which only grow
         self._payer: dict[JobId, JobId] = {}  # of rehearsals: their parents
         self._scopes: dict[JobId, tuple[str, ...]] = {}  # of all jobs, for budgets
         self._closed = Counter[str]()  # by scope: what can't change any more, each attempt added once; micro-dollars
@@ -133,8 +133,8 @@ class Costs:
         were: a bill of a shared machine, for one, is not made again for nothing."""
         late = ledger_facts.counted_since(connection, since - LATE)
         counts = ledger_facts.counts(connection, sorted({job for job, _ in late}))
-        before, self._counts = self._counts, {key: counts[key] for key in late if key in counts}
-        return {key for key in late if self._counts.get(key) != before.get(key)}
+        before, self._counted = self._counted, {key: sum(sum(day[1:]) for day in counts.get(key, ())) for key in late}
+        return {key for key in late if self._counted[key] != before.get(key)}
 
     def _stored_by(self, job: JobId, kept: _Kept, now: datetime) -> int:
         return ceil(kept.paid + self._due(job, kept.level, now))
