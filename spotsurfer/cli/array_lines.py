@@ -26,11 +26,6 @@ def name(task: Json) -> str:
     return f"{task['array']}-[{task['tasks'] or task['task']}{limit}]" if task["tasks"] or limit else str(task["id"])
 
 
-def count(task: Json) -> int:
-    """How many tasks a row stands for."""
-    return len(read_array(task["tasks"]).tasks) if task["tasks"] else 1
-
-
 def has_one_of(task: Json, numbers: str) -> bool:
     """Whether a row stands for one of the tasks "3-5,9"."""
     return not set(read_array(numbers).tasks).isdisjoint(read_array(task["tasks"] or str(task["task"])).tasks)

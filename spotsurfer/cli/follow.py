@@ -20,6 +20,7 @@ from spotsurfer.common.timeline_words import plainly
 from spotsurfer.common.units import size
 from spotsurfer.model.errors import JobEndedBadly, JobHeld, MoveFailed, SpotsurferError, WaitOver
 from spotsurfer.model.job import ENDED, HOLDS, WAITS, AttemptState, JobState, Wish
+from spotsurfer.model.queueing.arrays import jobs_of_row
 from spotsurfer.web.client import LONG_POLL_SECONDS, Client, Json, job_path, patiently
 
 # ---- Long operations: started at the controller, followed here with a line of progress, stopped with Ctrl-C.
@@ -228,7 +229,7 @@ def until_all_ended(client: Client, array: str, limit_seconds: float | None = No
                 bad = [x for x in tasks if x["state"] != JobState.SUCCEEDED]
                 return client.get(job_path((bad or tasks)[-1]["id"]))
             if all(x["state"] == JobState.HELD for x in left):
-                held = sum(map(array_lines.count, left))
+                held = sum(jobs_of_row(task["tasks"]) for task in left)
                 raise JobHeld(f"{held} tasks of {array} are held: `spotsurfer resume {array}` lets them go on.")
     raise AssertionError("unreachable")
 
@@ -267,7 +268,7 @@ def _looks(client: Client, name: str, limit_seconds: float | None, what: str) ->
         tasks = [x for x in found if x["array"] == array and (not some or array_lines.has_one_of(x, some.rstrip("]")))]
         counts = Counter[str]()
         for task in tasks:
-            counts[str(task["phase"])] += array_lines.count(task)
+            counts[str(task["phase"])] += jobs_of_row(task["tasks"])
         if (said := ", ".join(f"{n} {phase}" for phase, n in sorted(counts.items()))) != told:
             told = said
             tell(f"{array}: {said}")

@@ -11,7 +11,6 @@ from urllib.parse import urlencode
 
 from spotsurfer.dashboard.words import GROUPS, OPEN_GROUPS, group, state_word
 from spotsurfer.model.job import HOLDS, WAITS
-from spotsurfer.model.queueing.arrays import read_array
 from spotsurfer.ports.service import AttemptStatus, JobBrief, JobStatus
 
 ROWS = 100  # of a page
@@ -116,11 +115,6 @@ def machine_text(status: JobStatus) -> str:
 def age_seconds(status: JobStatus, now: datetime) -> float:
     """Since it was submitted, until its end."""
     return max(((status.job.ended_at or now) - status.job.submitted_at).total_seconds(), 0.0)
-
-
-def tasks(row: JobBrief) -> int:
-    """How many jobs a row of the queue stands for."""
-    return len(read_array(row.tasks).tasks) if row.tasks else 1
 
 
 def row_name(row: JobBrief) -> str:

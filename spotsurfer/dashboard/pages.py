@@ -36,6 +36,7 @@ from spotsurfer.model.access import DENIED, Use, may
 from spotsurfer.model.actions import Preview
 from spotsurfer.model.errors import Conflict, Denied, NotFound, SpotsurferError
 from spotsurfer.model.job import ENDED, JobId
+from spotsurfer.model.queueing.arrays import jobs_of_row
 from spotsurfer.ports.service import Checkpoint, JobStatus, LogAsk, LogPart, Moment, Progress, Service
 
 LATELY = 12  # moments on the fleet's page
@@ -173,7 +174,7 @@ def queue_page(request: Request) -> Response:
     last = newest(service)
     waiting = [b for b in service.jobs_brief(False, folded=True) if b.phase == "queued"]
     waiting.sort(key=lambda b: (-b.level, b.submitted_at))
-    values = {"waiting": waiting, "count": sum(map(fleet.tasks, waiting)), "info": service.info()}
+    values = {"waiting": waiting, "count": sum(jobs_of_row(b.tasks) for b in waiting), "info": service.info()}
     return site.page(request, "queue.html", last=last, row_name=fleet.row_name, licences=service.licences(), **values)
 
 

@@ -79,8 +79,7 @@ def fetch(site: Site, ended: bool, folded: bool = False) -> list[Row]:
     are alike share a row.
     """
     rows = _rows(site, ended, folded)
-    awaited = site.home.awaited(site.client)
-    awaited -= {id for row in rows if row.brief["state"] not in ENDED for id in (row.ids if row.brief["tasks"] else [row.id])}
+    awaited = site.home.awaited(site.client) - {id for row in rows if row.brief["state"] not in ENDED for id in row.ids}
     if awaited:
         every = rows if ended and not folded else _rows(site, ended=True, folded=False)
         late = frozenset(r.id for r in every if r.id in awaited and r.brief["state"] in ENDED and r.started)

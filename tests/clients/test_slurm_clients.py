@@ -85,49 +85,36 @@ def test_toil(tmp_path: Path, path: list[Path]) -> None:
 
 
 @contextmanager
-def tether(user: Bench, socket: Path, port: int) -> Iterator[None]:
-    """Jobs reach this port of the host, and the host reaches their own ports, wherever they are."""
-    words = [sys.executable, "-m", "spotsurfer", "slurm", "tether", "--port", str(port), "--listen", str(socket)]
-    with user.start([*words, "--address", SOCKET, "--to", str(user.folder / "tether" / "join")]) as running:
-        assert running.stdout is not None and running.stdout.readline().startswith("Jobs call")
-        yield
-
-
-def free_port() -> int:
+def tethered(tmp_path: Path, path: list[Path], script: str) -> Iterator[tuple[Bench, list[str]]]:
+    """A user, and words that run a script with a port which jobs reach. The host reaches jobs' own ports, wherever they are."""
+    folder, end = tmp_path / "wf", str(tmp_path / "tether.sock")
+    folder.mkdir()
+    shutil.copy(SCRIPTS / script, folder)
     with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
-
-
-def no_job_failed(user: Bench) -> None:
-    """Workers are cancelled by their client when all is done."""
-    assert user.world is not None
-    assert all(job["state"] in ("succeeded", "cancelled") and job["failures"] == 0 for job in jobs_of(user.world))
-    assert moves(user.world) >= 3
+        port = str(found.getsockname()[1])
+    with bench(tmp_path / "bench", folder, 60, 20, socket=Path(end)) as user:
+        user.path = path
+        words = ["slurm", "tether", "--port", port, "--listen", end, "--address", SOCKET]
+        words += ["--to", str(user.folder / "tether" / "join")]
+        with user.start([sys.executable, "-m", "spotsurfer", *words]) as running:
+            assert running.stdout is not None and running.stdout.readline().startswith("Jobs call")
+            yield user, [str(HOST / "python"), script, port]
+        assert user.world is not None
+        # Workers are cancelled by their client when all is done.
+        assert all(job["state"] in ("succeeded", "cancelled") and job["failures"] == 0 for job in jobs_of(user.world))
+        assert moves(user.world) >= 3
 
 
 def test_dask_jobqueue_over_a_tether(tmp_path: Path, path: list[Path]) -> None:
     """Workers keep their connections and what they hold: none is lost, so dask does nothing again."""
-    folder, port = tmp_path / "wf", free_port()
-    folder.mkdir()
-    shutil.copy(SCRIPTS / "dask_array.py", folder)
-    with bench(tmp_path / "bench", folder, 60, 20, socket=tmp_path / "tether.sock") as user:
-        user.path = path
-        with tether(user, tmp_path / "tether.sock", port):
-            done = user.call([str(HOST / "python"), "dask_array.py", str(port), str(MACHINE / "python")])
+    with tethered(tmp_path, path, "dask_array.py") as (user, words):
+        done = user.call([*words, str(MACHINE / "python")])
         assert "workers 3 lost 0" in done.stdout and "identical" in done.stdout, done.stdout + done.stderr
-        no_job_failed(user)
 
 
 def test_parsl_over_a_tether(tmp_path: Path, path: list[Path]) -> None:
-    folder, port = tmp_path / "wf", free_port()
-    folder.mkdir()
-    shutil.copy(SCRIPTS / "parsl_squares.py", folder)
-    with bench(tmp_path / "bench", folder, 60, 20, socket=tmp_path / "tether.sock") as user:
-        user.path = path
-        with tether(user, tmp_path / "tether.sock", port):
-            done = user.call([str(HOST / "python"), "parsl_squares.py", str(port), str(MACHINE)])
-        assert f"squares {[n * n for n in range(18)]}" in done.stdout
-        no_job_failed(user)
+    with tethered(tmp_path, path, "parsl_squares.py") as (user, words):
+        assert f"squares {[n * n for n in range(18)]}" in user.call([*words, str(MACHINE)]).stdout
 
 
 def test_nextflows_calls(tmp_path: Path, path: list[Path]) -> None:

@@ -141,6 +141,16 @@ async def talk(address: str, port: int, size: int) -> tuple[int, str]:
     return count, h.hexdigest()
 
 
+async def talking(scene: Scene, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection of a job to a program of the host, over which both have spoken."""
+    await scene.program(echo_twice, HOST, port)
+    await scene.job(JOB)
+    reader, writer = await asyncio.open_connection(JOB, port)
+    writer.write(b"a")
+    assert await reader.readexactly(2) == b"aa"
+    return reader, writer
+
+
 def test_no_byte_is_lost_or_comes_twice_while_sockets_are_cut() -> None:
     port, size, every = free_port(HOST), 12 << 20, 1 << 20
 
@@ -191,11 +201,7 @@ def test_a_connection_waits_while_a_job_is_between_two_machines() -> None:
     port = free_port(HOST)
 
     async def play(scene: Scene) -> None:
-        await scene.program(echo_twice, HOST, port)
-        await scene.job(JOB)
-        reader, writer = await asyncio.open_connection(JOB, port)
-        writer.write(b"a")
-        assert await reader.readexactly(2) == b"aa"
+        reader, writer = await talking(scene, port)
         scene.road.open = False
         scene.road.cut()
         writer.write(b"b")
@@ -242,11 +248,7 @@ def test_a_host_that_began_anew_breaks_what_was_before() -> None:
     port = free_port(HOST)
 
     async def play(scene: Scene) -> None:
-        await scene.program(echo_twice, HOST, port)
-        await scene.job(JOB)
-        reader, writer = await asyncio.open_connection(JOB, port)
-        writer.write(b"a")
-        assert await reader.readexactly(2) == b"aa"
+        reader, writer = await talking(scene, port)
         scene.tasks[0].cancel()
         await asyncio.gather(scene.tasks[0], return_exceptions=True)
         scene.host = HostEnd([port], "another key")

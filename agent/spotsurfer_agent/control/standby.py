@@ -115,11 +115,10 @@ class Readiness:
         brings = _brings(spec)
         if image is not None and (why := self.work.engine.unfit(image, whole=not brings)):
             return Standing(unfit=why)
+        self.halt()  # reading it may have taken long: what is started for a job that is here already would be in its way
         if image is not None or self._runs_elsewhere():
-            self.halt()  # reading it may have taken long: what is started for a job that is here already would be in its way
             self.work.engine.expect(image)
         else:
-            self.halt()
             self.work.engine.expect_start()
         if not brings:
             return READY

@@ -52,6 +52,11 @@ def limit_of(text: str) -> int:
     return int(text.partition("%")[2] or 0)
 
 
+def jobs_of_row(tasks: str) -> int:
+    """How many jobs a row of a queue stands for, that folds the tasks "3-9,12"; "" = it is one job."""
+    return len(read_array(tasks).tasks) if tasks else 1
+
+
 def task_id(array: str, task: int) -> JobId:
     """The id of a task."""
     return JobId(f"{array}-{task}")
