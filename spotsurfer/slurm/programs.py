@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from io import TextIOWrapper
 
 from spotsurfer.model.errors import NoController, SpotsurferError
 from spotsurfer.model.job import JobSpec
@@ -66,6 +67,9 @@ def folder() -> str:
 
 def run(program: str, words: Sequence[str], site: Site) -> int:
     """The same in a site of one's own."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="surrogateescape")  # one job's comment that is no text must not end a whole list
     try:
         for line in getattr(importlib.import_module(f"spotsurfer.slurm.{program}"), program)(words, site):
             sys.stdout.write(f"{line}\n")

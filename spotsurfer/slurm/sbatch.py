@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -57,12 +58,13 @@ def sbatch(words: Sequence[str], site: Site) -> Iterator[str]:
         yield site.version
         return
     asked = read(words, site)
+    settles = _settle_seconds(site.environment.get(SETTLE, ""))
     spec = specification(asked, site)
     if asked.batch.test_only:
         _test(spec, site)
         return
     spec = site.home.bring(site.client, spec)
-    settle = 0.0 if asked.batch.hold or spec.after or not spec.home_tree else float(site.environment.get(SETTLE) or 0)
+    settle = 0.0 if asked.batch.hold or spec.after or not spec.home_tree else settles
     made = _submit(site, spec, hold=asked.batch.hold or settle > 0)
     site.home.expect(site.client, spec, made, settle)
     if asked.batch.parsable:
@@ -85,6 +87,12 @@ def read(words: Sequence[str], site: Site) -> Asked:
     text = _script(rest[0] if rest else "")
     batch, rest = read_batch(SBATCH, words, text, site.environment, site.now)
     return Asked(batch, text, str(Path(site.folder) / rest[0]) if rest else "", rest[1:])
+
+
+def _settle_seconds(text: str) -> float:
+    if not re.fullmatch(r"\d{0,4}(\.\d{1,6})?", text):
+        raise Refused(f"sbatch: error: {SETTLE} is {text!r}, expected seconds, like 1")
+    return float(text or 0)
 
 
 def _script(name: str) -> str:

@@ -98,6 +98,7 @@ OWN = re.compile(
     r"SLURM_.*|SLURMD_.*|SBATCH_.*|SPOTSURFER_.*|XDG_.*|BASH_FUNC_.*|HOME|TMPDIR|TMP|TEMP|PWD|OLDPWD|SHLVL|_|MAIL|SSH_.*|HOSTNAME"
 )
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+NO_TEXT = re.compile("[\udc80-\udcff]+")  # bytes as Python's "surrogateescape" shows them
 
 
 def exported(asked: str | None, environment: Mapping[str, str]) -> dict[str, str]:
@@ -195,5 +196,13 @@ class Start:
 
 
 def quoted(text: str) -> str:
-    """For a shell. A text like {task} is broken up within the quotes, so that the controller does not fill it in."""
-    return "'" + text.replace("'", "'\"'\"'").replace("{task}", "{ta''sk}") + "'"
+    """For a shell. A text like {task} is broken up within the quotes, so that the controller does not fill it in.
+
+    Bytes that are no UTF-8, as of an old script in Latin-1, are written as octal numbers, because a specification is text.
+    """
+    plain = text.replace("'", "'\"'\"'").replace("{task}", "{ta''sk}")
+    return "'" + NO_TEXT.sub(lambda found: f"'\"$(printf '{_octal(found[0])}')\"'", plain) + "'"
+
+
+def _octal(text: str) -> str:
+    return "".join(f"\\{byte:03o}" for byte in text.encode(errors="surrogateescape"))

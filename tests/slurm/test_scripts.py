@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from slurm import transcripts
 from slurm.differences import DIFFERENCES, unexplained
-from slurm.ours import programs
-from slurm.played import Server
 from support.tree import ROOT
-
-
-@pytest.fixture
-def environment() -> Iterator[dict[str, str]]:
-    with TemporaryDirectory(prefix="ss-") as folder:  # short: a socket's path has 107 bytes
-        server = Server(Path(folder) / "api.sock")
-        try:
-            yield programs(Path(folder) / "bin", Path(folder) / "api.sock")
-        finally:
-            server.close()
 
 
 @pytest.mark.real
