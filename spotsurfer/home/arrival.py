@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -91,10 +91,13 @@ def _digest(path: Path) -> str:
 
 
 class Arrival:
-    """One job's changes on their way into the folder `home`. `fetch` gives the bytes of a file."""
+    """One job's changes on their way into the folder `home`. `fetch` gives the bytes of a file.
 
-    def __init__(self, home: Path, job: str, noted_ns: int, fetch: Fetch) -> None:
-        self.home, self._job, self._noted_ns, self._fetch = home, job, noted_ns, fetch
+    `printed`: files for what the job prints. If such a file is empty, the job's own file of that name takes its place.
+    """
+
+    def __init__(self, home: Path, job: str, noted_ns: int, fetch: Fetch, printed: Collection[Path] = ()) -> None:
+        self.home, self._job, self._noted_ns, self._fetch, self._printed = home, job, noted_ns, fetch, printed
         self.told: list[str] = []
 
     def run(self, changes: list[HomeChange], placed: set[str], note: Callable[[list[str]], None]) -> None:
@@ -139,7 +142,10 @@ class Arrival:
         else:
             target = self._parents(now.path)
         assert target is not None
-        act = plan(change, look(target, change), self._noted_ns)
+        here = look(target, change)
+        if here is not None and here.kind == FILE and here.size == 0 and target in self._printed:
+            here = None
+        act = plan(change, here, self._noted_ns)
         if act is Act.REMOVE:
             self._remove(target, change)
         elif act is Act.KEEP:

@@ -120,7 +120,8 @@ def _files(client: Client, book: Book, one: Awaited) -> list[str]:
     home = Path(one.home)
     if not home.is_dir():
         raise Conflict(f"The folder {home} is not there: make it, and what {one.job} made comes home.")
-    arrival = Arrival(home, one.job, one.noted_ns, fetch)
+    printed = {Path(path) for path in (one.stdout, one.stderr) if path}
+    arrival = Arrival(home, one.job, one.noted_ns, fetch, printed)
     arrival.run(changes, book.placed(one.job), lambda paths: book.place(one.job, paths))
     left = [f"{path!r} stayed on the machine: it is no file or link, or its name is no text" for path in answer["passed_over"]]
     return [*arrival.told, *left]

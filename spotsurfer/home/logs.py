@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from spotsurfer.home.book import Awaited, Book
@@ -48,15 +49,17 @@ def write(client: Client, book: Book, one: Awaited, view: Json, *, last: bool) -
         book.printed(one.job, state)
         if not last and parts < FULL_BYTES:
             break
-    if last and state["whole"]:
+    if last and state["whole"] and not state["cut"]:
         for path, length in state["at"].items():
-            os.truncate(path, length)
+            with suppress(FileNotFoundError):  # its user removed it, and nothing was printed into it since
+                os.truncate(path, length)
+        book.printed(one.job, state | {"cut": True})  # once: later the job's own file may stand there
     return found
 
 
 def _fresh(files: dict[str, str], *, append: bool) -> Json:
     base = _begun(set(filter(None, files.values())), append=append)
-    return {"place": {}, "at": dict(base), "base": base, "whole": False}
+    return {"place": {}, "at": dict(base), "base": base, "whole": False, "cut": False}
 
 
 def _more(client: Client, job: str, files: dict[str, str], state: Json) -> int:

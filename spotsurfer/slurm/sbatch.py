@@ -44,12 +44,16 @@ WRAPPED = "#!/bin/sh\n# This script was created by sbatch --wrap.\n\n{}\n"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A submission: its options, its script, the script's path ("" = --wrap or stdin) and arguments."""
+    """A submission: its options, its script, the script's path ("" = --wrap or stdin) and arguments.
+
+    `terminal`: what no option sends to a file comes to a terminal, stdout and stderr each by itself.
+    """
 
     batch: Batch
     script: str
     path: str = ""
     arguments: Sequence[str] = ()
+    terminal: bool = False
 
 
 def sbatch(words: Sequence[str], site: Site) -> Iterator[str]:
@@ -125,6 +129,7 @@ def specification(asked: Asked, site: Site) -> JobSpec:
         exported(batch.export, site.environment),
         slurm_variables(batch, name, folder, site.folder, batch.partition or site.partition),
         file_name(batch.input, names, folder) if batch.input else "",
+        together=error in ("", output) and (bool(batch.output) or not asked.terminal),
     )
     details = {
         "name": name,

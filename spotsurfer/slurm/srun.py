@@ -34,7 +34,7 @@ def srun(words: Sequence[str], site: Site) -> Iterator[str]:
     if (batch.tasks or 1) > 1 or batch.array:
         raise Refused("srun: error: Unable to allocate resources: Requested node configuration is not available")
     text = f"#!/bin/sh\nexec {shlex.join(command)}\n"
-    asked = Asked(replace(batch, tasks=1, name=batch.name or command[0].rpartition("/")[2]), text)
+    asked = Asked(replace(batch, tasks=1, name=batch.name or command[0].rpartition("/")[2]), text, terminal=True)
     spec = specification(asked, site)
     spec = replace(spec, stdout=spec.stdout if batch.output else "", stderr=spec.stderr if batch.error else "")
     spec = site.home.bring(site.client, spec)

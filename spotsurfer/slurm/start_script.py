@@ -178,13 +178,17 @@ def _if_given(batch: Batch) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """`variables`: of the user; `own`: Slurm's; `input`: file for stdin, "" = /dev/null."""
+    """`variables`: of the user; `own`: Slurm's; `input`: file for stdin, "" = /dev/null.
+
+    `together`: one file takes stdout and stderr, so the job has one pipe for both. Of two, nobody knows what came first.
+    """
 
     script: str
     arguments: Sequence[str]
     variables: Mapping[str, str]
     own: Mapping[str, str]
     input: str = ""
+    together: bool = False
 
     def text(self) -> str:
         """The shell script."""
@@ -192,7 +196,7 @@ class Start:
         words = " ".join(map(quoted, self.arguments))
         given = [f"srun={quoted(SRUN)}", f"script={quoted(self.script)}"]
         run = f'exec "$spool/slurm_script" {words} < {quoted(self.input or "/dev/null")}'
-        return "\n".join([*exports, *given, BODY.strip(), run])
+        return "\n".join([*(["exec 2>&1"] if self.together else []), *exports, *given, BODY.strip(), run])
 
 
 def quoted(text: str) -> str:

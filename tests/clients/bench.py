@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from support.fleet import CONFIG, Fleet, fleet
+from support.fleet import CONFIG, Fleet, fleet, with_kept
 from support.tree import ROOT
 
 CLIENTS = Path(os.environ.get("SPOTSURFER_TEST_CLIENTS", "/opt/spotsurfer-clients"))
@@ -103,8 +103,7 @@ def bench(
     if socket is not None:
         port = SOCKET.partition(":")[2]
         config = config.replace("[provider.local]\n", f'[provider.local]\nsockets = {{{{ {port} = "{socket}" }}}}\n')
-    config = config.replace("instances_max = 12", f"instances_max = {boxes}")
-    with fleet(path / "fleet", interval=10, config=config) as world:
+    with fleet(path / "fleet", interval=10, config=with_kept(boxes, config)) as world:
         yield Bench(world, folder)
 
 

@@ -37,6 +37,7 @@ def work(folder: Path) -> None:
     (folder / "out/a").write_text("a" * 1000)
     (folder / "out/link").symlink_to("a")
     (folder / "data").touch()
+    (folder / "steps").write_text("printed by the work itself")  # nothing else came to it, as with submitit's `srun --output`
 
 
 def made(path: Path) -> HomeWorld:
@@ -44,10 +45,10 @@ def made(path: Path) -> HomeWorld:
     world = HomeWorld(path)
     (world.home / "data").write_text("sent")
     (world.home / "gone").write_text("sent")
-    world.submit("j1", stdout=f"{world.home}/log-{{number:3}}")
+    world.submit("j1", stdout=f"{world.home}/log-{{number:3}}", stderr=f"{world.home}/steps")
     world.print("j1", "out", "line 1\n")
     deliver(world.client, book=world.book())
-    world.print("j1", "err", "line 2\n")
+    world.print("j1", "out", "line 2\n")
     world.run("j1", work)
     world.jobs["j1"]["attempts"] = [{"granted_at": "t"}] * 2  # it moved: its whole output is written once more
     return world
@@ -98,6 +99,7 @@ def test_a_courier_killed_at_any_step_loses_nothing(tmp_path: Path, after: bool)
     wanted = shown(straight.home)
     assert wanted["log-007"] == ("line 1\nline 2\n", 0o644)
     assert wanted["out/a"] == ("a" * 1000, 0o644)
+    assert wanted["steps"] == ("printed by the work itself", 0o644)
     world, kills = made(tmp_path / "killed"), 0
     fresh = tmp_path / "fresh"
     shutil.copytree(world.path, fresh, symlinks=True)

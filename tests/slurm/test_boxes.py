@@ -17,7 +17,7 @@ pytestmark = [*MARKS, pytest.mark.slow, pytest.mark.timeout(1000)]
 # As many processors and licences as the real Slurm had. Machines are kept, as Slurm's are.
 CLUSTER = (
     CONFIG.replace("m6i.large", "m6i.xlarge")
-    .replace("instances_max = 12", "instances_max = 3\nidle_seconds = 600\nkill_wait_seconds = 3")
+    .replace("instances_max = 12\nidle_seconds = 0", "instances_max = 3\nidle_seconds = 600\nkill_wait_seconds = 3")
     .replace("[provider.local]", "[licences]\nvcs = 2\n[provider.local]")
 )
 

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import subprocess
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -199,6 +200,13 @@ echo '{task}' "it's"; srun -n 1 --label echo step
     assert "{task}" not in start.text()  # else the controller would fill it in
     printed = run_start(start, tmp_path, SPOTSURFER_NUMBER="12", SPOTSURFER_TASK="3")
     assert printed == f"a b|{{task}}|line\nline {{task}} '$x'|40000012|12|3|nm|unset|{tmp_path}|{{task}} it's\n0: step\n"
+
+
+def test_one_file_for_both_streams_has_one_pipe(tmp_path: Path) -> None:
+    own = slurm_variables(Batch(), "nm", str(tmp_path), "/wf", "main")
+    start = Start("#!/bin/sh\necho 1; echo 2 >&2; echo 3\n", [], {}, own)
+    assert run_start(start, tmp_path, SPOTSURFER_NUMBER="1") == "1\n3\n2\n"  # the helper puts stderr behind stdout
+    assert run_start(replace(start, together=True), tmp_path, SPOTSURFER_NUMBER="1") == "1\n2\n3\n"
 
 
 def test_a_job_with_a_folder_that_is_not_there_starts_in_tmp(tmp_path: Path) -> None:
