@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spotsurfer.common.timeline_words import plainly
 from spotsurfer.common.units import duration
 from spotsurfer.ledger import focus_rows
 from spotsurfer.model.charges import ChargeLine
@@ -92,7 +93,7 @@ def as_page(lines: Sequence[ChargeLine], report: CostReport, by: str) -> str:
             [
                 [
                     *(m.job, str(m.attempt), _day(m.began_at), m.pool, str(m.market), duration(m.seconds)),
-                    *(usd(m.usd_micros), usd(m.usd_micros_on_demand), m.ended),
+                    *(usd(m.usd_micros), usd(m.usd_micros_on_demand), plainly(m.ended)),
                 ]
                 for m in report.attempts
             ],

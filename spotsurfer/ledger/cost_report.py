@@ -82,7 +82,7 @@ def cost_report(
         kept_seconds=sum(r.kept_seconds for r in reckoned.values()),
         repeated_seconds=lost,
         frozen_seconds=sum(a.frozen_seconds for _, a in seen),
-        moves=sum(1 for _, a in seen if a.has_held and a.attempt.from_checkpoint is not None),
+        moves=sum(1 for f, a in seen if a.has_held and a.attempt.from_checkpoint is not None and not rehearses(f.job)),
         pause_seconds=sum(a.attempt.pause_seconds or 0.0 for _, a in seen),
         attempts=_machines(lines, known),
         labels=[labels(known[job]) for job in paying],
@@ -218,7 +218,7 @@ def grouped(lines: Sequence[ChargeLine], known: Mapping[JobId, JobFacts], by: st
     found = [
         Group(
             name,
-            machines=len({(x.job, x.attempt) for x in some if x.kind is ChargeKind.MACHINE}),
+            machines=len({x.resource or (x.job, x.attempt) for x in some if x.kind is ChargeKind.MACHINE}),
             seconds=sum(x.quantity for x in some if x.kind is ChargeKind.MACHINE),
             usd_micros=sum(x.usd_micros for x in some),
             usd_micros_on_demand=sum(x.usd_micros_on_demand for x in some),

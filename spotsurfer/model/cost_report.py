@@ -101,7 +101,7 @@ class JobLabels:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The lines of one owner, tag, project … added up."""
+    """The lines of one owner, tag, project … added up. `machines`: one that served several jobs counts once."""
 
     group: str
     machines: int

@@ -133,10 +133,11 @@ def test_nobody_joins_a_job_that_holds_the_memory_of_others(holds: int, changes:
     assert planned(decided(there, queued())) == ["token-1" if together else ""]
 
 
-def test_a_job_that_has_ended_makes_room_before_its_agent_says_so() -> None:
+@pytest.mark.parametrize("state", [A.RUNNING, A.FINISHED])  # its end is seen now, or was seen before
+def test_a_job_that_has_ended_makes_room_before_its_agent_says_so(state: A) -> None:
     """Otherwise the next one, for which there is a licence now, buys a machine; but who was cancelled may still run."""
     whole = {"cpus": 4}
-    ended = tenant(A.FINISHED, "running", spec=whole)
+    ended = replace(tenant(state, "running", spec=whole), head=a_head(done=True, exit_code=0))
     assert planned(decided(ended, queued(spec=whole))) == ["token-1"]
     cancelled = replace(ended, head=a_head(done=True, cancelled=True))
     assert planned(decided(cancelled, queued(spec=whole))) == [""]

@@ -19,7 +19,7 @@ from spotsurfer.ledger.time_by_use import MACHINE_KINDS, AttemptFacts, JobFacts,
 from spotsurfer.model.charges import ChargeKind, ChargeLine
 from spotsurfer.model.cost_report import CostReport, Saving, Use
 from spotsurfer.model.errors import UsageError
-from spotsurfer.model.job import JobId, Parent
+from spotsurfer.model.job import InstanceId, JobId, Parent
 from spotsurfer.model.market import Market, Offer, Pool
 from spotsurfer.ports.service import Moment
 
@@ -114,12 +114,14 @@ def test_a_period_takes_its_days_alone_and_days_add_up() -> None:
 def test_a_rehearsal_is_paid_by_its_parent_and_no_work() -> None:
     child = JobId("asm-1-rehearsal")
     copy = replace(played().job, id=child, parent=Parent(JOB, "000001-000001", rehearsal=True))
-    rehearsal = JobFacts(copy, [AttemptFacts(replace(attempt(1, 30, 31, 40), job=child))])
+    own = replace(attempt(1, 30, 31, 40), job=child, instance=InstanceId("i-own"), from_checkpoint="000001-000001")
+    rehearsal = JobFacts(copy, [AttemptFacts(own)])
     facts = [played(), rehearsal]
     report = cost_report(lines_of(facts), facts, ALWAYS, by="owner")
     adds_up(report)
     assert next(a for a in report.uses if a.use is Use.REHEARSAL).seconds == 600
     assert [(g.group, g.machines) for g in report.groups] == [("ann", 4)]
+    assert report.moves == 2, "those of the job alone"
     assert [m.job for m in report.attempts] == [JOB] * 4
     assert [m.ended.startswith("a rehearsal") for m in report.attempts] == [False, True, False, False]
 

@@ -11,6 +11,7 @@ import typer
 
 from spotsurfer.cli.common import SESSION, examples, known_jobs, write
 from spotsurfer.cli.printing import pairs, paragraph, put, put_json, table, tell
+from spotsurfer.common.timeline_words import plainly
 from spotsurfer.common.units import counted, duration, parse_seconds
 from spotsurfer.model.errors import BillDiffers, UsageError
 from spotsurfer.model.money import usd
@@ -183,7 +184,7 @@ def _machine(m: MachineCost) -> list[str]:
     began = f"{m.began_at.astimezone(UTC):%Y-%m-%d}"
     return [
         *(m.job, str(m.attempt), began, m.pool.rsplit("/", 1)[-1], str(m.market), duration(m.seconds)),
-        *(*_amounts(m.usd_micros, m.usd_micros_on_demand), m.ended),
+        *(*_amounts(m.usd_micros, m.usd_micros_on_demand), plainly(m.ended)),
     ]
 
 

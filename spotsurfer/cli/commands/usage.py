@@ -50,7 +50,7 @@ def usage(
         tell(f"{page}: {counted(len(windows), 'window')} of {job}.")
     put_json({"windows": windows})
     if not windows:
-        put("Nothing was measured yet: the first window is told some seconds after the job began.")
+        put("Nothing was measured yet: the first figures come some seconds after the job began.")
     elif csv is None and page is None:
         _show(windows)
 

@@ -70,9 +70,11 @@ class Tenant:
     def gone(self) -> bool:
         """Nothing of it runs there any more. Its command has ended, if the agent closed the job; the controller may close one
         whose command does not know yet."""
+        if self.attempt.state not in (A.FINISHED, *HOLDS):
+            return slot_empty(self.attempt, self.agent)
         head, dead = self.seen.head, self.agent is not None and self.agent.workload_dead
-        ended = self.attempt.state is A.FINISHED and (dead or (head is not None and head.done and not head.cancelled))
-        return ended or slot_empty(self.attempt, self.agent)
+        closed = head is not None and head.done and head.epoch == self.attempt.number and not head.cancelled
+        return closed or (dead and self.attempt.state is A.FINISHED)
 
 
 class Fleet:
