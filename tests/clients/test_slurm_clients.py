@@ -100,8 +100,8 @@ def tethered(tmp_path: Path, path: list[Path], script: str) -> Iterator[tuple[Be
             assert running.stdout is not None and running.stdout.readline().startswith("Jobs call")
             yield user, [str(HOST / "python"), script, port]
         assert user.world is not None
-        # Workers are cancelled by their client when all is done.
-        assert all(job["state"] in ("succeeded", "cancelled") and job["failures"] == 0 for job in jobs_of(user.world))
+        ends = [user.world.wait_end(str(job["id"])) for job in jobs_of(user.world)]  # their client cancels them as it ends
+        assert all(job["state"] in ("succeeded", "cancelled") and job["failures"] == 0 for job in ends)
         assert moves(user.world) >= 3
 
 

@@ -6,9 +6,9 @@ import submitit
 
 
 def square(number: int) -> int:
-    """Takes some seconds."""
+    """Takes longer than it is from one reclaim to the next."""
     print("the square of", number, flush=True)
-    time.sleep(5)
+    time.sleep(30)
     return number * number
 
 

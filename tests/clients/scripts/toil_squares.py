@@ -9,8 +9,8 @@ NEEDS = {"cores": 1, "memory": "500M", "disk": "100M"}
 
 
 def square(_, number):
-    """Takes some seconds."""
-    time.sleep(5)
+    """Takes longer than it is from one reclaim to the next."""
+    time.sleep(30)
     return number * number
 
 
