@@ -79,7 +79,8 @@ def test_an_interrupt_cancels_what_was_submitted(tmp_path: Path) -> None:
     with bench(tmp_path / "bench", folder) as user:
         world = user.world
         assert world is not None
-        with user.start(snakemake(4, 2, "pairs=2000000")) as running:
+        terminal = ["env", "--default-signal=INT"]  # a shell's background commands ignore it, and so may these tests
+        with user.start([*terminal, *snakemake(4, 2, "pairs=2000000")]) as running:
             world.wait(lambda: any(j["name"] == "simulate" for j in jobs_of(world)), "jobs of the rule simulate", 120.0)
             running.send_signal(signal.SIGINT)
             assert running.wait(60) != 0
