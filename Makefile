@@ -26,6 +26,7 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
 setup: $(STAMPS)/install runtime ## Debian packages, .venv with the spotsurfer command, the agent's runtime
+	@echo "spotsurfer is set up. To call it: . .venv/bin/activate"
 
 $(STAMPS)/host: scripts/host.sh
 	@sh scripts/host.sh

@@ -139,14 +139,14 @@ def summary(report: CostReport) -> list[tuple[str, str]]:
     waste = [a for a in report.uses if a.use != "work"]
     rows = [
         ("spent", f"{usd(report.usd_micros)} USD"),
-        *((f"of that {kind}", f"{usd(micros)} USD") for kind, micros in kinds.items() if len(kinds) > 1),
+        *((f"  {kind}", f"{usd(micros)} USD") for kind, micros in kinds.items() if len(kinds) > 1),
         ("list price", f"{usd(report.usd_micros_on_demand)} USD for the same machine-hours on demand"),
     ]
     if demand is not None:
         saved = demand - report.usd_micros
         rows += [
-            ("on demand", f"{usd(demand)} USD on the machines that were asked for"),
-            ("saved beside that", f"{usd(saved)} USD ({100 * saved / demand if demand else 0.0:.0f} %)"),
+            ("on demand", f"{usd(demand)} USD, if each job had had one machine, the one asked for"),
+            ("saved", f"{usd(saved)} USD of that ({100 * saved / demand if demand else 0.0:.0f} %)"),
             *((f"  {s.cause}", f"{usd(s.usd_micros)} USD") for s in report.savings if s.usd_micros),
         ]
     rows += [(a.name, f"{usd(a.usd_micros)} USD") for a in report.alternatives[1:] if a.usd_micros is not None]

@@ -30,7 +30,6 @@ from spotsurfer.ports.service import Moment
 
 NOBODY = "-"  # the group of lines without that label
 RUNS_ON = frozenset(set(ChargeKind) - {ChargeKind.MINIMUM, ChargeKind.TRANSFER, ChargeKind.REQUESTS})  # paid by the hour
-FRESH = timedelta(seconds=60)  # a line that ends so lately goes on
 HOUR = timedelta(hours=1)
 
 
@@ -234,13 +233,13 @@ def grouped(lines: Sequence[ChargeLine], known: Mapping[JobId, JobFacts], by: st
 def forecast(lines: Sequence[ChargeLine], now: datetime) -> MonthForecast:
     """What this month (UTC) will come to: spent so far + rate of what costs money now * hours until the month's end.
 
-    The rate is the sum over lines that are still growing of their price today divided by their time today. So it says what
-    comes if nothing starts and nothing ends; transfer and requests are not in the rate.
+    The rate is the sum over lines that are still growing, so end `now`, of their price today divided by their time today. So it
+    says what comes if nothing starts and nothing ends; transfer and requests are not in the rate.
     """
     begins = now.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     ends = (begins + timedelta(days=32)).replace(day=1)
     spent = sum(x.usd_micros for x in lines if begins <= x.begins < ends)
-    growing = [x for x in lines if x.kind in RUNS_ON and x.ends > now - FRESH and x.begins < x.ends <= now]
+    growing = [x for x in lines if x.kind in RUNS_ON and x.begins < x.ends == now]
     rate = ceil(sum(x.usd_micros / ((x.ends - x.begins) / HOUR) for x in growing))
     left = (ends - now) / HOUR
     return MonthForecast(f"{begins:%Y-%m}", spent, rate, left, spent + ceil(rate * left))

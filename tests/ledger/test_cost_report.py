@@ -160,7 +160,7 @@ def test_what_is_no_jobs_own_is_beside_machines() -> None:
 def test_the_month_is_spent_so_far_and_the_rate_of_what_runs() -> None:
     now = datetime(2026, 11, 30, 12, tzinfo=UTC)
     runs = ChargeLine(ChargeKind.MACHINE, now - timedelta(hours=2), now, 7200.0, 60_000, 192_000)
-    ended = ChargeLine(ChargeKind.MACHINE, now - timedelta(hours=5), now - timedelta(hours=4), 3600.0, 1_000, 1_000)
+    ended = ChargeLine(ChargeKind.MACHINE, now - timedelta(hours=1), now - timedelta(seconds=5), 3595.0, 1_000, 1_000)
     before = replace(ended, begins=now - timedelta(days=31), ends=now - timedelta(days=31))
     counted = ChargeLine(ChargeKind.REQUESTS, now - timedelta(hours=1), now, 10.0, 5, 5)
     found = forecast([runs, ended, before, counted], now)

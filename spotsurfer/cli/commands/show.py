@@ -145,7 +145,7 @@ def show(job: JobArgument) -> None:
         return
     put_json(found)
     here = current(found)
-    pairs([*_facts(found), *(_now(here) if here else [])])
+    pairs([*_facts(found), *(_now(here, found["checkpoint"]) if here else [])])
     if len(found["steps"]) > 1 or found["spec"]["steps"]:
         put()
         rows = [_step(step) for step in found["steps"]]
@@ -247,14 +247,15 @@ def _secrets(spec: Json) -> str | None:
     return f"{', '.join(given)}; {how}" if given else None
 
 
-def _now(here: Json) -> list[tuple[str, Any]]:
+def _now(here: Json, checkpoint: str | None) -> list[tuple[str, Any]]:
     unsaved, silent, warm = here["unsaved_seconds"], here["silent_seconds"], here["warm"]
+    since = " since the newest checkpoint" if checkpoint else "; there is no checkpoint yet"
     fetched = f"{size(warm['held_bytes'])} of {size(warm['needed_bytes'])} ahead" if warm and warm["needed_bytes"] else None
     return [
         ("machine", f"{here['instance_type']} {here['market']} in {here['zone']} ({here['instance'] or 'ordered'})"),
         ("memory", size(here["memory_bytes"]) if here["memory_bytes"] else None),
         ("using", lately(here.get("usage"))),
-        ("unsaved", f"{duration(unsaved)} of work since the newest checkpoint" if unsaved is not None else None),
+        ("unsaved", f"{duration(unsaved)} of work{since}" if unsaved is not None else None),
         ("saving", here["save_stage"]),
         ("final save", here["fit_text"]),
         ("if taken", taken(here["foretold"])),
