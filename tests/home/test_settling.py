@@ -15,7 +15,7 @@ def test_a_job_finds_what_was_renamed_after_its_submission(tmp_path: Path) -> No
     world = HomeWorld(tmp_path)
     (world.home / "tmp.pkl").write_text("x")
     spec = world.submit("j1")
-    expect(world.client, [(spec, {"job": "j1", "number": 1})], book=world.book(), start=False, settle_seconds=0.001)
+    expect(world.client, [(spec, {"job": "j1", "number": 1})], book=world.book(), start=False, settle_seconds=1e-9)
     (world.home / "tmp.pkl").rename(world.home / "1_submitted.pkl")
     assert world.book().settling(world.place) != []
     assert deliver(world.client, book=world.book()).troubles == {}
@@ -36,7 +36,7 @@ def test_it_is_not_looked_at_before_its_time_and_tried_again_if_it_fails(tmp_pat
     assert settle(world.client, world.book()) == {}
     assert world.settled == set()
     spec = world.submit("j2")
-    expect(world.client, [(spec, {"job": "j2", "number": 2})], book=world.book(), start=False, settle_seconds=0.001)
+    expect(world.client, [(spec, {"job": "j2", "number": 2})], book=world.book(), start=False, settle_seconds=1e-9)
     (world.home / "bad\n").write_text("x")
     assert "control character" in settle(world.client, world.book())["j2"]
     (world.home / "bad\n").unlink()
